@@ -1,0 +1,41 @@
+# `make demo` and `make test` need Python 3.11+ and make; everything else they set up by themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# The suite runs far from UTC, so that a forgotten time zone shows.
+TEST_ENV := TZ=Australia/Brisbane
+FAST_TESTS := tests/unit
+
+.PHONY: help demo test check format bench clean
+
+help:  ## what can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+$(STAMP): pyproject.toml constraints.txt scripts/setup.sh
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh scripts/setup.sh
+	@touch $(STAMP)
+
+demo: $(STAMP)  ## build the beacon demo in ./demo and walk through it
+	@$(BIN)/python scripts/demo.py
+
+check: $(STAMP)  ## format, lint, types, layers, fast tests
+	$(BIN)/ruff format --check src tests benchmarks scripts
+	$(BIN)/ruff check src tests benchmarks scripts
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(TEST_ENV) $(BIN)/python -m pytest -q $(FAST_TESTS)
+
+test: check  ## everything: real PostgreSQL, Spark and Delta
+	$(TEST_ENV) $(BIN)/python -m pytest -q tests --ignore=tests/unit
+
+format: $(STAMP)  ## put the code in shape
+	$(BIN)/ruff format src tests benchmarks scripts
+	$(BIN)/ruff check --fix src tests benchmarks scripts
+
+bench: $(STAMP)  ## measure; each script prints a table and writes benchmarks/results/*.json
+	@mkdir -p benchmarks/results
+	@for b in planner idle interval backfill; do $(BIN)/python benchmarks/$$b.py --json benchmarks/results/$$b.json || exit 1; done
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) demo benchmarks/results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

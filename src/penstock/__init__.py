@@ -1,0 +1,1 @@
+"""Penstock keeps Spark tables fresh by doing only the work that changed."""

@@ -1,0 +1,67 @@
+"""What does one snapshot of a table consist of?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock.intervals import IntervalSet
+
+PositionKind = Literal["timestamp", "timestamp_ntz", "date", "integer"]
+
+
+@dataclass(frozen=True, slots=True)
+class PositionColumn:
+    """The column that carries positions; on `second` a time or date column is floored to epoch seconds in UTC."""
+
+    name: str
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A live file. `low` and `high` are positions, both inclusive and rounded outwards; None: the log does not say."""
+
+    path: str
+    """As the log spells it, decoded; relative to the table's root unless absolute."""
+    size: int
+    rows: int | None
+    low: int | None
+    high: int | None
+    nulls: int | None
+    partition: Mapping[str, str | None]
+    has_deletion_vector: bool = False
+
+    def meets(self, window: IntervalSet) -> bool:
+        """Whether the file may hold a row inside `window`; unknown bounds may hold anything."""
+        if self.low is None or self.high is None:
+            return self.rows != 0
+        return bool(window.within(self.low, self.high + 1))
+
+    def inside(self, window: IntervalSet) -> bool:
+        """Whether every row of the file certainly lies inside one part of `window`."""
+        if self.low is None or self.high is None or self.nulls != 0:
+            return False
+        part = window.part_at(self.low)
+        return part is not None and self.high < part.end
+
+
+@dataclass(frozen=True, slots=True)
+class TableSnapshot:
+    """One Delta snapshot, read from the log without Spark."""
+
+    location: str
+    version: int
+    table_id: str
+    schema_json: str
+    """The schema as Delta and Spark spell it in JSON."""
+    partition_columns: tuple[str, ...]
+    files: tuple[DataFile, ...]
+    needs_delta_reader: str | None
+    """Why Parquet alone cannot show this snapshot (deletion vectors, column mapping, …); None when it can."""
+
+    def meeting(self, window: IntervalSet | None) -> tuple[DataFile, ...]:
+        if window is None:
+            return self.files
+        return tuple(file for file in self.files if file.meets(window))

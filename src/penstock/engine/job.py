@@ -1,0 +1,114 @@
+"""What is the engine asked to compute, and what did it stage?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from penstock.engine.files import PositionColumn
+from penstock.intervals import Interval, IntervalSet
+from penstock.models import Check
+from penstock.tasks import Cost, Frontier, Pin
+
+Step = Callable[[str], None]
+"""Called with the label of every step of an attempt, right after it was done; tests crash there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What the rows of one chunk add up to; equal bags have equal digests."""
+
+    rows: int
+    sum_a: int
+    sum_b: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputRead:
+    """One relation that a query reads: a table at a snapshot, cut to a window."""
+
+    view: str
+    name: str
+    pin: Pin
+    format: str = "delta"
+    position: PositionColumn | None = None
+    window: IntervalSet | None = None
+    """None: the whole table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """One SELECT and the interval that its rows belong to."""
+
+    interval: Interval
+    sql: str
+    inputs: tuple[InputRead, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Everything an attempt needs to compute its rows. Renderings are disjoint and together make up the chunks."""
+
+    model: str
+    location: str
+    position: PositionColumn
+    chunks: tuple[Interval, ...]
+    renderings: tuple[Rendering, ...]
+    cut: bool
+    """The query looks beyond its interval: drop the rows outside. Else a row outside fails the attempt."""
+    frontier: Frontier
+    task: UUID
+    attempt: int
+    generation: str
+    epoch: int
+    cluster_by: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
+    deduplicate: bool = True
+    digests: Mapping[Interval, Digest]
+    """What the chunks held when they were last published, where that is known."""
+    add_columns: bool = True
+    """New columns of the query may be added to the table; else they fail the attempt."""
+    timeout_seconds: int = 1800
+
+    @property
+    def scope(self) -> IntervalSet:
+        return IntervalSet.of(self.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A Parquet file written under the table's root that no snapshot shows yet."""
+
+    path: str
+    size: int
+    rows: int
+    stats_json: str
+    """Delta statistics, rounded outwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedChunk:
+    interval: Interval
+    rows: int
+    digest: Digest | None
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """An attempt's rows, ready to be published."""
+
+    job: Job
+    base_version: int | None
+    """The snapshot whose files were read to keep rows; None when the table does not exist yet."""
+    schema_json: str
+    """The schema of the new rows."""
+    files: tuple[StagedFile, ...]
+    kept: tuple[StagedFile, ...]
+    """Rows outside the scope of the files in `replaced`, written again."""
+    replaced: tuple[str, ...]
+    """The live files that met the scope."""
+    chunks: tuple[StagedChunk, ...]
+    warnings: tuple[str, ...] = ()
+    cost: Cost = Cost()

@@ -1,0 +1,110 @@
+"""What can go wrong, what it was about, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, Literal
+
+ErrorClass = Literal["user", "engine", "lost", "conflict"]
+
+
+class PenstockError(Exception):
+    """The root: `kind` and `exit_code` reach the user, `hint` says what to do next."""
+
+    kind: ClassVar[str] = "error"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        self.message, self.hint = message, hint
+        super().__init__(message)
+
+
+class UsageError(PenstockError):
+    """The call is wrong: nothing was done."""
+
+    kind = "usage"
+    exit_code = 2
+
+
+class ProjectError(PenstockError):
+    """One mistake in a project file."""
+
+    kind = "project"
+    exit_code = 2
+
+    def __init__(
+        self, message: str, *, file: str | None = None, line: int | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.file, self.line = file, line
+
+    @property
+    def place(self) -> str:
+        if self.file is None:
+            return ""
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+
+class ProjectErrors(ProjectError):
+    """Every mistake that one reading of the project found."""
+
+    def __init__(self, errors: Iterable[ProjectError]) -> None:
+        self.errors = tuple(errors)
+        first = self.errors[0]
+        message = "\n".join(f"{e.place}: {e.message}" if e.place else e.message for e in self.errors)
+        super().__init__(message, file=first.file, line=first.line, hint=first.hint)
+
+
+class UnknownModelError(UsageError):
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        self.name, self.known = name, tuple(sorted(known))
+        super().__init__(f"no model named {name!r}; the project has {', '.join(self.known) or 'none'}")
+
+
+class StateError(PenstockError):
+    """PostgreSQL cannot be reached or does not fit."""
+
+    kind = "state"
+    exit_code = 3
+
+
+class SparkError(PenstockError):
+    """Java, the Delta jars or Spark cannot be had."""
+
+    kind = "spark"
+    exit_code = 3
+
+
+class SourceError(PenstockError):
+    """A source could not be observed; its old bounds stay."""
+
+    kind = "source"
+
+
+class AttemptError(PenstockError):
+    """An attempt ended without a result; `error_class` decides whether it is tried again."""
+
+    kind = "attempt"
+    error_class: ClassVar[ErrorClass] = "engine"
+
+
+class QueryError(AttemptError):
+    """The author's query, schema or data is at fault: trying again cannot help."""
+
+    error_class = "user"
+
+
+class EngineError(AttemptError):
+    """Spark, the file system or the network failed: trying again may help."""
+
+
+class ConflictError(AttemptError):
+    """Another commit came between; costs no retry budget."""
+
+    error_class = "conflict"
+
+
+class LeaseLostError(AttemptError):
+    """Somebody else owns the task now: stop, write nothing."""
+
+    error_class = "lost"

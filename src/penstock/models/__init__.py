@@ -1,0 +1,31 @@
+"""The nouns of a project."""
+
+from penstock.models.graph import Graph
+from penstock.models.model import (
+    Check,
+    Chunking,
+    Dependency,
+    Fill,
+    Group,
+    IntervalModel,
+    Limits,
+    Model,
+    ModelType,
+    Schedules,
+    Source,
+)
+
+__all__ = [
+    "Check",
+    "Chunking",
+    "Dependency",
+    "Fill",
+    "Graph",
+    "Group",
+    "IntervalModel",
+    "Limits",
+    "Model",
+    "ModelType",
+    "Schedules",
+    "Source",
+]

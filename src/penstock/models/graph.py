@@ -1,0 +1,51 @@
+"""Who reads whom?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+
+from penstock.models.model import IntervalModel, Model
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The models by name, parents before children."""
+
+    models: Mapping[str, Model]
+
+    @classmethod
+    def of(cls, models: tuple[Model, ...]) -> Graph:
+        """The graph of `models`; a cycle is a ValueError that names its edges."""
+        by_name = {model.name: model for model in models}
+        parents = {name: _parents(model) for name, model in by_name.items()}
+        try:
+            order = tuple(TopologicalSorter(parents).static_order())
+        except CycleError as error:
+            raise ValueError("these models depend on each other: " + " -> ".join(reversed(error.args[1]))) from None
+        return cls({name: by_name[name] for name in order if name in by_name})
+
+    def parents(self, name: str) -> tuple[str, ...]:
+        return _parents(self.models[name])
+
+    def children(self, name: str) -> tuple[str, ...]:
+        return tuple(child for child, model in self.models.items() if name in _parents(model))
+
+    def descendants(self, name: str) -> tuple[str, ...]:
+        """Every model that reads `name`, directly or not, parents before children."""
+        found = {name}
+        for child in self.models:
+            if found.intersection(self.parents(child)):
+                found.add(child)
+        return tuple(model for model in self.models if model in found and model != name)
+
+    @property
+    def interval_models(self) -> tuple[IntervalModel, ...]:
+        return tuple(model for model in self.models.values() if isinstance(model, IntervalModel))
+
+
+def _parents(model: Model) -> tuple[str, ...]:
+    if not isinstance(model, IntervalModel):
+        return ()
+    return tuple(dict.fromkeys(dependency.model for dependency in model.inputs))

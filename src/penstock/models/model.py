@@ -1,0 +1,152 @@
+"""What does a project declare?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+ModelType = Literal["source", "interval", "dynamic", "full"]
+_EMPTY: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Chunking:
+    """How long one chunk may be, and where its edges may stand."""
+
+    max: int
+    min: int
+    align: int
+
+    @property
+    def strict(self) -> bool:
+        return self.min == self.max
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    min: int | None = None
+    max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    direction: Literal["head", "tail"] = "head"
+    allow_gap_skipping: bool = True
+    buffer: int = 0
+    backfill: Literal["newest", "oldest"] = "newest"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedules:
+    """None: on every change upstream; `off`: never."""
+
+    forwardfill: str | None = None
+    backfill: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """One input, and how far beyond its own interval a model looks into it."""
+
+    model: str
+    before: int = 0
+    after: int = 0
+    optional: bool = False
+    finality: int | None = None
+    on_change: Literal["ignore", "rerun"] = "ignore"
+
+
+Group = tuple[Dependency, ...]
+"""One member: it is needed. Several: the first that covers the whole chunk is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A rule the new rows must keep before they are published."""
+
+    kind: Literal["not_null", "unique", "accepted_values", "relationships", "row_count", "expression"]
+    argument: Mapping[str, object]
+    severity: Literal["error", "warn"] = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A table that others write."""
+
+    name: str
+    file: str
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default=_EMPTY)
+    position: str | None = None
+    axis: str | None = None
+    location: str | None = None
+    format: str = "delta"
+    lag: int = 0
+    recheck: int | None = None
+    completeness: Literal["watermark", "inclusive"] | None = None
+    incremental_scan_seconds: int = 10
+    full_scan_seconds: int = 300
+    bounds_sql: str | None = None
+    exec: tuple[str, ...] | None = None
+    timeout_seconds: int = 1800
+    retries: int = 3
+
+    type: Literal["source"] = "source"
+
+    @property
+    def database(self) -> str:
+        return self.name.split(".")[0]
+
+    @property
+    def table(self) -> str:
+        return self.name.split(".")[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalModel:
+    """A table built range by range."""
+
+    name: str
+    file: str
+    sql: str
+    position: str
+    axis: str
+    interval: Chunking
+    dependencies: tuple[Group, ...]
+    widens: bool = False
+    """One query over many chunks gives the same rows as one query per chunk."""
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default=_EMPTY)
+    schedules: Schedules = Schedules()
+    limits: Limits = Limits()
+    fill: Fill = Fill()
+    max_inflight: int = 4
+    cluster_by: tuple[str, ...] = ()
+    deduplicate: bool = True
+    checks: tuple[Check, ...] = ()
+    manage: Literal["engine", "user"] = "engine"
+    on_schema_change: Literal["add_columns", "fail", "rebuild"] = "add_columns"
+    timeout_seconds: int = 1800
+    retries: int = 3
+
+    type: Literal["interval"] = "interval"
+
+    @property
+    def database(self) -> str:
+        return self.name.split(".")[0]
+
+    @property
+    def table(self) -> str:
+        return self.name.split(".")[1]
+
+    @property
+    def inputs(self) -> tuple[Dependency, ...]:
+        """Every member of every group."""
+        return tuple(dependency for group in self.dependencies for dependency in group)
+
+
+Model = Source | IntervalModel

@@ -1,0 +1,66 @@
+"""What does the planner see of one model and its inputs?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock.intervals import NOTHING, Interval, IntervalSet
+from penstock.models import IntervalModel
+from penstock.tasks import Lane
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One dependency as it stands: what of it can be read, and from where on it holds rows."""
+
+    name: str
+    kind: Literal["source", "interval", "lookup"]
+    available: IntervalSet
+    """A source: everything before its end less lag, once it has rows; an interval model: covered less stale; a lookup: everything
+    once it is there."""
+    first: int | None
+    """The first row of a source, the first available position of an interval model; None for a lookup or when there is nothing yet."""
+    why_empty: str = ""
+    """Said when nothing is available: 'no rows yet', 'never observed', 'not built yet', the scan's error."""
+    bytes_per_position: float = 0.0
+    """An estimate that bounds batches; 0 when unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """All that a decision about one model depends on."""
+
+    model: IntervalModel
+    inputs: Mapping[str, Input]
+    covered: IntervalSet = NOTHING
+    stale: IntervalSet = NOTHING
+    in_flight: IntervalSet = NOTHING
+    failed: IntervalSet = NOTHING
+    """Ranges whose task died and whose cause nobody has fixed yet."""
+    paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One thing that was looked at for a chunk."""
+
+    dependency: str
+    rule: str
+    value: str
+    ok: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do now, in the planner's own words."""
+
+    model: str
+    reason: str
+    lane: Lane | None = None
+    chunk: Interval | None = None
+    verdicts: tuple[Verdict, ...] = ()
+    permanent: bool = False
+    """Nothing will ever fill this unless somebody acts."""

@@ -1,0 +1,72 @@
+"""What was wrong with the project files, and where?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from penstock.errors import ProjectError, ProjectErrors
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Where:
+    """A line of a project file; lines count from 1."""
+
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that works but is hardly meant."""
+
+    message: str
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.message}"
+
+
+class Problems:
+    """Collects every mistake of one reading, so that one run reports them all."""
+
+    def __init__(self) -> None:
+        self._errors: list[ProjectError] = []
+        self._notices: list[Notice] = []
+
+    def add(self, where: Where, message: str, hint: str | None = None) -> None:
+        known = {(e.file, e.line, e.message) for e in self._errors}
+        if (where.file, where.line, message) not in known:
+            self._errors.append(ProjectError(message, file=where.file, line=where.line, hint=hint))
+
+    def warn(self, where: Where, message: str) -> None:
+        notice = Notice(message, where.file, where.line)
+        if notice not in self._notices:
+            self._notices.append(notice)
+
+    @property
+    def count(self) -> int:
+        return len(self._errors)
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        return tuple(sorted(self._notices, key=lambda n: (n.file, n.line)))
+
+    def raise_if_any(self) -> None:
+        if self._errors:
+            raise ProjectErrors(sorted(self._errors, key=lambda e: (e.file or "", e.line or 0)))
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that was probably meant."""
+    by_folded = {one.lower(): one for one in known}
+    close = get_close_matches(name.lower(), by_folded, n=1, cutoff=0.6)
+    return by_folded[close[0]] if close else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or nothing when no name is near."""
+    near = nearest(name, known)
+    return f"; did you mean {near!r}?" if near else ""

@@ -1,0 +1,160 @@
+"""What does the control plane remember?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+from penstock.errors import ErrorClass
+from penstock.intervals import NOTHING, Interval, IntervalSet
+from penstock.tasks import Cost, Frontier, Lane, Order, TaskState
+
+GenerationState = Literal["building", "current", "retired", "purged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A model as a revision declares it, in the words the database stores."""
+
+    name: str
+    type: str
+    fingerprint: str
+    axis: str | None
+    position: str | None
+    config: Mapping[str, object]
+    """What people may want to see; JSON."""
+    edges: tuple[tuple[str, int, int, int, int, bool], ...] = ()
+    """(parent, group number, ordinal in it, before, after, optional)"""
+    max_inflight: int = 4
+    retries: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What applying a revision does to one model."""
+
+    model: str
+    change: Literal["new", "rebuild", "forward_only", "unchanged", "removed"]
+    type: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One physical build of a model's table, with what it holds."""
+
+    no: int
+    id: UUID
+    model: str
+    fingerprint: str
+    state: GenerationState
+    location: str
+    """As stored: relative to the warehouse when it lies inside."""
+    covered: IntervalSet
+    stale: IntervalSet
+    epoch: int
+    accepted_snapshot: int | None
+    data_timestamp: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRecord:
+    """The last good observation of a source, and the last error after it."""
+
+    model: str
+    table_id: str | None
+    snapshot: int | None
+    schema_hash: str | None
+    columns: Mapping[str, str]
+    min_pos: int | None
+    end_pos: int | None
+    bytes: int | None
+    rows: int | None
+    full_scan_at: datetime | None
+    incremental_scan_at: datetime | None
+    observed_at: datetime | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is going on for one model."""
+
+    in_flight: IntervalSet = NOTHING
+    dead: IntervalSet = NOTHING
+    """Scopes of dead tasks that nothing has replaced since."""
+    queued: int = 0
+    running: int = 0
+    retrying: int = 0
+    dead_tasks: int = 0
+    last_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything a round of planning looks at, read in one transaction."""
+
+    at: datetime
+    """The database's clock."""
+    revision: str | None
+    paused: frozenset[str]
+    working: Mapping[str, Generation]
+    """By model: the generation that is being built, else the current one."""
+    current: Mapping[str, Generation]
+    sources: Mapping[str, SourceRecord]
+    work: Mapping[str, Work]
+    """By model, for its working generation."""
+    events: int
+    """Completion events not handled yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """One task for people: what it is, how it went."""
+
+    id: int
+    uuid: UUID
+    model: str
+    lane: Lane
+    order: Order
+    state: TaskState
+    attempt: int
+    reason: str
+    worker: str | None
+    strategy: str | None
+    cost: Cost
+    snapshot: int | None
+    error: str | None
+    created_at: datetime
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    task: int
+    n: int
+    worker: str
+    outcome: str | None
+    error_class: ErrorClass | None
+    error: str | None
+    snapshot: int | None
+    inputs: Frontier
+    cost: Cost
+    started_at: datetime
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class CoverRecord:
+    """One accepted chunk: when, by what, from which inputs."""
+
+    interval: Interval
+    task: int
+    attempt: int
+    snapshot: int
+    rows: int
+    digest: tuple[int, int, int] | None
+    frontier: Frontier

@@ -1,0 +1,98 @@
+"""What is one piece of work, and what did it read and write?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+from uuid import UUID
+
+from penstock.intervals import Interval, IntervalSet
+
+Lane = Literal["forward", "backfill", "repair"]
+TaskState = Literal["queued", "running", "retrying", "succeeded", "dead", "cancelled", "superseded"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One input at one snapshot. `table_id` tells a replaced table from a changed one."""
+
+    location: str
+    snapshot: int | None
+    """None: the input is not a Delta table and is read as it is."""
+    table_id: str | None = None
+    generation: str | None = None
+
+
+Frontier = Mapping[str, Pin]
+"""The pinned inputs of one attempt, by model name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Work the planner asks for: chunks of one model that one attempt does together."""
+
+    model: str
+    lane: Lane
+    chunks: tuple[Interval, ...]
+    choices: tuple[str, ...]
+    """The member used of each dependency group, in the model's order; '' for an optional group without data."""
+    reason: str
+
+    @property
+    def scope(self) -> IntervalSet:
+        return IntervalSet.of(self.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A claimed task: whoever holds (task, attempt, token) may complete it."""
+
+    task: int
+    uuid: UUID
+    attempt: int
+    token: UUID
+    worker: str
+    generation: int
+    order: Order
+    max_attempts: int
+    epoch: int
+    """The generation's epoch when the task was claimed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkResult:
+    """What one chunk of an accepted attempt holds now."""
+
+    interval: Interval
+    rows: int
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What an attempt brought about, as the Delta log says."""
+
+    snapshot: int
+    chunks: tuple[ChunkResult, ...]
+    frontier: Frontier
+    epoch: int
+    written: bool
+    """False: the new rows equal the stored ones and no Delta commit was needed."""
+    adopted: bool = False
+    """True: an earlier attempt of the same task had already committed it."""
+
+    @property
+    def changed(self) -> IntervalSet:
+        return IntervalSet.of(chunk.interval for chunk in self.chunks if chunk.changed)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What an attempt took."""
+
+    spark_jobs: int = 0
+    rows_read: int = 0
+    rows_written: int = 0
+    bytes_written: int = 0
+    seconds: float = 0.0
