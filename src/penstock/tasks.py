@@ -67,6 +67,8 @@ class ChunkResult:
     interval: Interval
     rows: int
     changed: bool
+    digest: tuple[int, int, int] | None = None
+    """Row count and hash sums of the rows that were committed; an adopted commit brings its own."""
 
 
 @dataclass(frozen=True, slots=True)

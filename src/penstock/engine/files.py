@@ -32,6 +32,8 @@ class DataFile:
     nulls: int | None
     partition: Mapping[str, str | None]
     has_deletion_vector: bool = False
+    high_is_exact: bool = True
+    """False: `high` may be one too large, because a maximum on a whole second may have been rounded up to it."""
 
     def meets(self, window: IntervalSet) -> bool:
         """Whether the file may hold a row inside `window`; unknown bounds may hold anything."""

@@ -85,6 +85,10 @@ class StagedFile:
     rows: int
     stats_json: str
     """Delta statistics, rounded outwards."""
+    low: int | None = None
+    high: int | None = None
+    """The positions of its rows, both inclusive and exact; None when it has no row with a position."""
+    nulls: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,12 @@ class Graph:
                 found.add(child)
         return tuple(model for model in self.models if model in found and model != name)
 
+    def interval_model(self, name: str) -> IntervalModel:
+        model = self.models[name]
+        if not isinstance(model, IntervalModel):
+            raise TypeError(f"{name} is a {model.type}, not an interval model")
+        return model
+
     @property
     def interval_models(self) -> tuple[IntervalModel, ...]:
         return tuple(model for model in self.models.values() if isinstance(model, IntervalModel))

@@ -79,9 +79,11 @@ class Source:
     file: str
     description: str = ""
     tags: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default=_EMPTY)
+    env: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
     position: str | None = None
     axis: str | None = None
+    axis_declared: bool = False
+    """False: `second` is assumed, and holds only when the position is a date or a timestamp."""
     location: str | None = None
     format: str = "delta"
     lag: int = 0
@@ -116,11 +118,14 @@ class IntervalModel:
     axis: str
     interval: Chunking
     dependencies: tuple[Group, ...]
+    stand_ins: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+    """A disabled member of a group, and a member of that group which is left: `ref()` of the first reads the second."""
     widens: bool = False
     """One query over many chunks gives the same rows as one query per chunk."""
+    widens_reason: str = ""
     description: str = ""
     tags: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default=_EMPTY)
+    env: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
     schedules: Schedules = Schedules()
     limits: Limits = Limits()
     fill: Fill = Fill()

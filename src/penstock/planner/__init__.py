@@ -1,0 +1,28 @@
+"""Decides what to compute, from what was observed, and says why."""
+
+from penstock.planner.consumers import affected, offered
+from penstock.planner.coverage import Coverage, invalidated, published
+from penstock.planner.explain import Explanation, explain
+from penstock.planner.observation import Input, Observation, Verdict, Wait
+from penstock.planner.plan import Decision, permanent_gaps, plan, recheck
+from penstock.planner.ready import gaps, ready
+
+__all__ = [
+    "Coverage",
+    "Decision",
+    "Explanation",
+    "Input",
+    "Observation",
+    "Verdict",
+    "Wait",
+    "affected",
+    "explain",
+    "gaps",
+    "invalidated",
+    "offered",
+    "permanent_gaps",
+    "plan",
+    "published",
+    "ready",
+    "recheck",
+]

@@ -18,14 +18,16 @@ class Input:
     name: str
     kind: Literal["source", "interval", "lookup"]
     available: IntervalSet
-    """A source: everything before its end less lag, once it has rows; an interval model: covered less stale; a lookup: everything
-    once it is there."""
+    """A source: everything before its end less lag, once it has rows; an interval model: covered less stale, and all
+    below the first chunk it will ever have; a lookup: everything once it is there."""
     first: int | None
-    """The first row of a source, the first available position of an interval model; None for a lookup or when there is nothing yet."""
+    """The first row of a source, where an interval model begins; None for a lookup or when there is nothing yet."""
     why_empty: str = ""
     """Said when nothing is available: 'no rows yet', 'never observed', 'not built yet', the scan's error."""
     bytes_per_position: float = 0.0
     """An estimate that bounds batches; 0 when unknown."""
+    lag: int = 0
+    """What was taken off the end of a source already; only said, never subtracted again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,32 @@
+"""Project files: load, validate, render."""
+
+from penstock.project.analysis import Analysis
+from penstock.project.files import find_root
+from penstock.project.problems import Notice
+from penstock.project.project import Project, load, render, render_bounds, unpack
+from penstock.project.render import Inputs, Ref, RefUse, ScanContext, moment
+from penstock.project.schema import schema
+from penstock.project.settings import Scheduler, Settings, Target, Web, Worker, WorkerGlob
+
+__all__ = [
+    "Analysis",
+    "Inputs",
+    "Notice",
+    "Project",
+    "Ref",
+    "RefUse",
+    "ScanContext",
+    "Scheduler",
+    "Settings",
+    "Target",
+    "Web",
+    "Worker",
+    "WorkerGlob",
+    "find_root",
+    "load",
+    "moment",
+    "render",
+    "render_bounds",
+    "schema",
+    "unpack",
+]

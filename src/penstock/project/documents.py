@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import yaml
 
@@ -13,7 +13,7 @@ from penstock.project.problems import Problems, Where
 
 Plain: TypeAlias = str | int | float | bool | None
 
-_LOADER: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Loader: type = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _OCTAL = re.compile(r"0o[0-7]+")
 _HEX = re.compile(r"0x[0-9a-fA-F]+")
@@ -24,7 +24,7 @@ _CONSTANTS: Mapping[str, Plain] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
-_CORE = "tag:yaml.org,2002:"
+_TAGS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map"))
 _PLACEHOLDER = re.compile(r"""(?<!["'\w])\{\{\s*[\w.]+\s*\}\}[\w.]*""")
 _MAX_NODES = 50_000
 _MAX_DEPTH = 40
@@ -71,7 +71,7 @@ Node: TypeAlias = Scalar | Items | Table
 def read_document(text: str, file: str, problems: Problems, first_line: int = 1) -> Node | None:
     """The one document in `text`, whose first line is line `first_line` of `file`; None when it cannot be read."""
     try:
-        root = yaml.compose("\n" * (first_line - 1) + text, Loader=_LOADER)
+        root = yaml.compose("\n" * (first_line - 1) + text, Loader=_Untyped)
     except yaml.YAMLError as error:
         _report(error, text, file, first_line, problems)
         return None
@@ -79,10 +79,12 @@ def read_document(text: str, file: str, problems: Problems, first_line: int = 1)
         return Table({}, {}, Where(file, first_line))
     walk = _Walk(file, problems)
     node = walk.node(root, 0)
-    if walk.odd_key and (unquoted := next(_unquoted(text, file, first_line), None)):
-        _say_quote(*unquoted, problems)
-    elif walk.odd_key:
-        problems.add(walk.odd_key, "a key must be plain text, not a list or a mapping")
+    if walk.odd_key:
+        unquoted = tuple(_unquoted(text, file, first_line))
+        for where, found in unquoted:
+            _say_quote(where, found, problems)
+        if not unquoted:
+            problems.add(walk.odd_key, "a key must be plain text, not a list or a mapping")
     return None if walk.odd_key or walk.too_large else node
 
 
@@ -95,6 +97,12 @@ def merged(below: Node, above: Node) -> Node:
         entries[key] = merged(entries[key], node) if key in entries else node
         lines[key] = above.lines[key]
     return Table(entries, lines, below.where)
+
+
+class _Untyped(_Loader):  # type: ignore[misc]  # the C loader where there is one
+    """Leaves plain scalars to us: PyYAML would read them by YAML 1.1."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, object]] = {}
 
 
 class _Walk:
@@ -114,10 +122,11 @@ class _Walk:
                 self.problems.add(where, "the YAML is nested too deeply or refers to itself too often")
             self.too_large = True
             return Scalar(None, "", where)
-        if not node.tag.startswith(_CORE) and node.tag != "!":
+        if node.tag not in _TAGS:
             self.problems.add(where, f"the YAML tag {node.tag!r} is not supported; remove it")
         if isinstance(node, yaml.ScalarNode):
-            return Scalar(_scalar(node), str(node.value), where)
+            text = str(node.value)
+            return Scalar(text if node.style else plain(text), text, where)
         if isinstance(node, yaml.SequenceNode):
             return Items(tuple(self.node(item, depth + 1) for item in node.value), where)
         return self._table(node, where, depth)
@@ -138,19 +147,6 @@ class _Walk:
         return Table(entries, lines, where)
 
 
-def _scalar(node: yaml.ScalarNode) -> Plain:
-    text = str(node.value)
-    if node.style or (node.tag == f"{_CORE}str" and (_INTEGER.fullmatch(text) or _FLOAT.fullmatch(text))):
-        return _tagged_float(node, text)
-    return plain(text)
-
-
-def _tagged_float(node: yaml.ScalarNode, text: str) -> Plain:
-    # YAML 1.1 knows fewer floats than 1.2: there `1e3` is text although nobody tagged it.
-    untagged = not node.style and not _INTEGER.fullmatch(text)
-    return float(text) if untagged else text
-
-
 def plain(text: str) -> Plain:
     """An unquoted scalar by the YAML 1.2 core schema: `NO`, `off`, `1:30` and dates are text."""
     if text in _CONSTANTS:
@@ -169,8 +165,10 @@ def plain(text: str) -> Plain:
 def _report(error: yaml.YAMLError, text: str, file: str, first_line: int, problems: Problems) -> None:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     line = mark.line + 1 if mark else first_line
-    for where, found in _unquoted(text, file, first_line):
+    unquoted = tuple(_unquoted(text, file, first_line))
+    for where, found in unquoted:
         _say_quote(where, found, problems)
+    if unquoted:
         return
     what = getattr(error, "problem", None) or str(error)
     if "single document" in str(error):

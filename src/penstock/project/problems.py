@@ -62,8 +62,12 @@ class Problems:
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that was probably meant."""
     by_folded = {one.lower(): one for one in known}
-    close = get_close_matches(name.lower(), by_folded, n=1, cutoff=0.6)
-    return by_folded[close[0]] if close else None
+    wanted = name.lower()
+    for close in get_close_matches(wanted, by_folded, n=5, cutoff=0.6):
+        # A database in common makes any two names look alike: the tables must be alike too.
+        if "." not in wanted or get_close_matches(wanted.split(".")[-1], [close.split(".")[-1]], cutoff=0.6):
+            return by_folded[close]
+    return None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

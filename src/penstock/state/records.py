@@ -43,8 +43,8 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
-    """One physical build of a model's table, with what it holds."""
+class GenerationHead:
+    """One physical build of a model's table, without what it holds: cheap to read at any size."""
 
     no: int
     id: UUID
@@ -53,11 +53,17 @@ class Generation:
     state: GenerationState
     location: str
     """As stored: relative to the warehouse when it lies inside."""
-    covered: IntervalSet
-    stale: IntervalSet
     epoch: int
     accepted_snapshot: int | None
     data_timestamp: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Generation(GenerationHead):
+    """One physical build of a model's table, with what it holds."""
+
+    covered: IntervalSet
+    stale: IntervalSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +164,14 @@ class CoverRecord:
     rows: int
     digest: tuple[int, int, int] | None
     frontier: Frontier
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """A worker whose connection is up."""
+
+    id: str
+    host: str | None
+    pid: int | None
+    since: datetime
+    heartbeat: datetime

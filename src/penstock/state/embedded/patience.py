@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-T = TypeVar("T")
+Found = TypeVar("Found")
 
 _PAUSE_SECONDS = 0.005
 
 
-def poll(look: Callable[[], T | None], seconds: float) -> T | None:
+def poll(look: Callable[[], Found], seconds: float) -> Found:
     """The first result of `look` that is not None, or None when the time is over."""
     deadline = time.monotonic() + seconds
     while (found := look()) is None and time.monotonic() < deadline:

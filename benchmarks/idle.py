@@ -1,0 +1,44 @@
+"""What does `penstock run` cost when there is nothing to do?"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from results import arguments, report
+
+RUNS = 7
+
+
+def penstock(folder: Path, *typed: str) -> dict[str, object]:
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock.cli.main", *typed, "--json"], cwd=folder, capture_output=True, text=True, check=True
+    )
+    answer = json.loads(done.stdout)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def main() -> None:
+    options = arguments(__doc__ or "")
+    with tempfile.TemporaryDirectory() as scratch:
+        project = Path(scratch) / "beacon"
+        penstock(Path(scratch), "init", str(project), "--demo")
+        penstock(project, "run")
+        walls, started = [], set()
+        for _ in range(RUNS):
+            began = time.perf_counter()
+            answer = penstock(project, "run")
+            walls.append(time.perf_counter() - began)
+            started.add(answer["spark_started"])
+    row = (RUNS, f"{min(walls):.3f}", f"{statistics.median(walls):.3f}", f"{max(walls):.3f}", any(started))
+    report("run with nothing to do (9 tables, embedded PostgreSQL)", ("runs", "min s", "median s", "max s", "JVM"), [row], options.json)
+
+
+if __name__ == "__main__":
+    main()

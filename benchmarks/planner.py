@@ -1,0 +1,104 @@
+"""How long does one plan take for a model with a million intervals?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.intervals import MIN_POSITION, NOTHING, Interval, IntervalSet
+from penstock.models import Chunking, Dependency, IntervalModel
+from penstock.planner import Input, Observation, explain, gaps, plan, recheck
+from penstock.tasks import Order
+
+HOUR = 3600
+BEGIN = 1_700_000_000 // HOUR * HOUR
+ROUNDS = 5
+
+
+def cells(count: int, step: int = 1, first: int = 0) -> IntervalSet:
+    """Every `step`-th hour of `count`, beginning with the one numbered `first`."""
+    if step == 1:
+        return IntervalSet((BEGIN + first * HOUR, BEGIN + count * HOUR))
+    starts = range(BEGIN + first * HOUR, BEGIN + count * step * HOUR, step * HOUR)
+    return IntervalSet(tuple([edge for start in starts for edge in (start, start + HOUR)]))
+
+
+def observation(parent: IntervalSet, covered: IntervalSet, *, widens: bool) -> Observation:
+    model = IntervalModel(
+        name="bench.child",
+        file="child.sql",
+        sql="",
+        position="hour",
+        axis="second",
+        interval=Chunking(HOUR, HOUR, HOUR),
+        dependencies=((Dependency("bench.parent"),),),
+        widens=widens,
+    )
+    first = BEGIN if parent.first == MIN_POSITION else parent.first
+    return Observation(model, {"bench.parent": Input("bench.parent", "interval", parent, first)}, covered)
+
+
+def cases(count: int) -> dict[str, Observation]:
+    whole = IntervalSet((MIN_POSITION, BEGIN + 2 * count * HOUR))
+    odd, even = cells(count, 2, 1), cells(count, 2)
+    behind = IntervalSet(odd.edges[:-2000])
+    return {
+        "contiguous, up to date": observation(whole, cells(2 * count), widens=False),
+        "contiguous, never run": observation(whole, NOTHING, widens=False),
+        "contiguous, never run, widened": observation(whole, NOTHING, widens=True),
+        "contiguous, one hour behind": observation(whole, cells(2 * count - 1), widens=False),
+        "fragmented coverage, a million gaps": observation(whole, even, widens=False),
+        "fragmented parent, never run": observation(odd, NOTHING, widens=False),
+        "both fragmented, up to date": observation(odd, odd, widens=False),
+        "both fragmented, 1,000 behind": observation(odd, behind, widens=False),
+        "both fragmented, nothing in common": observation(odd, even, widens=False),
+    }
+
+
+def milliseconds(act: Callable[[], object]) -> float:
+    taken = []
+    for _ in range(ROUNDS):
+        begun = time.perf_counter()
+        act()
+        taken.append((time.perf_counter() - begun) * 1000)
+    return statistics.median(taken)
+
+
+def measured(name: str, seen: Observation) -> dict[str, object]:
+    orders = [one for one in plan(seen) if isinstance(one, Order)]
+    at = BEGIN + 1001 * HOUR
+    order = orders[0] if orders else Order("bench.child", "repair", (Interval(at, at + HOUR),), ("bench.parent",), "")
+    return {
+        "case": name,
+        "orders": len(orders),
+        "chunks": sum(len(one.chunks) for one in orders),
+        "plan_ms": round(milliseconds(lambda: plan(seen)), 1),
+        "explain_ms": round(milliseconds(lambda: explain(seen, at)), 1),
+        "recheck_ms": round(milliseconds(lambda: recheck(seen, order)), 1),
+        "gaps_ms": round(milliseconds(lambda: gaps(seen)), 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, help="write the numbers to this file")
+    parser.add_argument("--intervals", type=int, default=1_000_000)
+    chosen = parser.parse_args()
+    rows = [measured(name, seen) for name, seen in cases(chosen.intervals).items()]
+    print(f"{chosen.intervals:,} intervals, median of {ROUNDS}, milliseconds")
+    print(f"{'case':<38}{'orders':>8}{'chunks':>9}{'plan':>9}{'explain':>9}{'recheck':>9}{'gaps':>9}")
+    for row in rows:
+        numbers = "".join(f"{row[key]:>9}" for key in ("chunks", "plan_ms", "explain_ms", "recheck_ms", "gaps_ms"))
+        print(f"{row['case']:<38}{row['orders']:>8}{numbers}")
+    if chosen.json:
+        chosen.json.write_text(
+            json.dumps({"benchmark": "planner", "intervals": chosen.intervals, "cases": rows}, indent=2)
+        )
+
+
+if __name__ == "__main__":
+    main()

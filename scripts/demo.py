@@ -1,0 +1,55 @@
+"""Walks through the beacon demo: the same commands a person would type, with their output."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DEMO = ROOT / "demo"
+PENSTOCK = Path(sys.executable).with_name("penstock")
+
+STORY = (
+    ("What was created: two landing tables, six models, no rows yet.", "validate"),
+    ("What would be done, and why.", "plan"),
+    ("Do it: every interval of every model, on Spark, into Delta tables.", "run"),
+    ("Where everything stands. The last hour is not complete, so it waits.", "status"),
+    ("Why does the newest hour wait? The planner's own words.", "explain beacon.hourly_stats"),
+    (
+        "Recompute one hour. The rows come out the same, so nothing below it has to run.",
+        "rerun beacon.block_propagation --from 2026-01-01T02:00 --to 2026-01-01T03:00",
+    ),
+    ("Recompute everything from scratch and compare it with what is stored.", "verify"),
+    ("And once more: nothing has changed, so Spark does not even start.", "run"),
+)
+NEXT = """
+The demo is in ./demo. Try next, from that folder (put .venv/bin on your PATH first):
+  penstock query "select * from hourly_stats order by hour"
+  penstock explain beacon.block_network      which member of the OR group was used
+  penstock render beacon.block_entity        the SQL that ran, ready to paste
+  penstock tasks --history                   every task, its reason and its cost
+Then edit a model in demo/models and type: penstock plan
+"""
+
+
+def main() -> int:
+    if not (DEMO / "penstock.yml").exists():
+        typed("Create the demo project and its data.", ["init", str(DEMO), "--demo"], ROOT)
+    for why, command in STORY:
+        typed(why, shlex.split(command), DEMO)
+    print(NEXT)  # noqa: T201
+    return 0
+
+
+def typed(why: str, arguments: list[str], folder: Path) -> None:
+    """Show a command, run it, and stop the walk when it fails."""
+    print(f"\n# {why}\n$ penstock {' '.join(arguments)}", flush=True)  # noqa: T201
+    done = subprocess.run([str(PENSTOCK), *arguments], cwd=folder, check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""Commands that only ask: none of them starts a JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.cli import show
+from penstock.cli.options import Options
+from penstock.errors import PenstockError, UsageError
+from penstock.models.axis import shown
+
+
+def root_of(options: Options) -> Path:
+    from penstock.runtime.workspace import project_root
+
+    return project_root(options.start, options.config)
+
+
+def doctor(options: Options) -> None:
+    from penstock.runtime.doctor import examine
+
+    findings = examine(options.start, options.config, options.target, options.environ)
+    if options.json:
+        show.print_json([{"name": f.name, "ok": f.ok, "found": f.found, "hint": f.hint} for f in findings])
+    else:
+        for finding in findings:
+            show.line(
+                f"{'ok ' if finding.ok else 'BAD'}  {finding.name:<12} {finding.found}", "" if finding.ok else "red"
+            )
+            if finding.hint:
+                show.line(f"                  {finding.hint}")
+    if not all(finding.ok for finding in findings):
+        raise PenstockError("something is missing", hint="see the lines marked BAD")
+
+
+def validate(options: Options) -> None:
+    from penstock.models import Source
+    from penstock.project import load
+
+    project = load(root_of(options), options.environ, options.target, options.config)
+    models = project.graph.models.values()
+    sources = sum(isinstance(model, Source) for model in models)
+    if options.json:
+        warnings = [{"message": w.message, "file": w.file, "line": w.line} for w in project.warnings]
+        show.print_json({"sources": sources, "models": len(models) - sources, "errors": 0, "warnings": warnings})
+        return
+    for warning in project.warnings:
+        show.line(f"warning: {warning}", "yellow")
+    show.line(f"{sources} sources, {len(models) - sources} models, 0 errors")
+
+
+def schema(options: Options) -> None:
+    from penstock.project import schema as found
+
+    show.print_json(found())
+
+
+def plan(options: Options) -> None:
+    from penstock.runtime.changes import planned_changes
+    from penstock.runtime.workspace import open_workspace
+
+    with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
+        rows = planned_changes(workspace)
+    if options.json:
+        show.print_json({"changes": rows})
+        return
+    columns = ("model", "type", "change", "intervals", "reason")
+    show.print_table(columns, ([row[column] for column in columns] for row in rows))
+
+
+def status(options: Options, model: str | None, gaps: bool) -> None:
+    from penstock.runtime.status import status as found
+    from penstock.runtime.workspace import open_workspace
+
+    with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
+        names = () if model is None else (workspace.resolve(model),)
+        answer = found(workspace.project, workspace.places, workspace.state.world(), names)
+    if options.json:
+        show.print_json(answer)
+        return
+    rows = answer["models"]
+    assert isinstance(rows, list)  # noqa: S101
+    show.print_table(
+        ("model", "type", "health", "holds", "gaps", "stale", "tasks", "reason"),
+        (
+            (
+                row["name"],
+                row["type"],
+                row["health"],
+                show.span(row["coverage"] if row["type"] == "interval" else row["available"], row["axis"]),
+                len(row["gaps"]) or "",
+                len(row["stale"]) or "",
+                show.counts(row["tasks"]) if row["type"] != "source" else "",
+                row["reason"],
+            )
+            for row in rows
+        ),
+    )
+    if gaps:
+        _print_gaps(rows)
+
+
+def _print_gaps(rows: list[dict[str, object]]) -> None:
+    for row in rows:
+        axis = str(row["axis"] or "")
+        for kind in ("gaps", "stale"):
+            found = row[kind]
+            for start, end in found if isinstance(found, list) else []:
+                show.line(
+                    f"{row['name']} {'gap' if kind == 'gaps' else 'stale'} [{shown(start, axis)}, {shown(end, axis)})"
+                )
+        permanent = row["permanent_gaps"]
+        for (start, end), why in permanent if isinstance(permanent, list) else []:
+            show.line(f"{row['name']} permanent gap [{shown(start, axis)}, {shown(end, axis)}): {why}")
+
+
+def explain(options: Options, model: str, at: str | None) -> None:
+    from penstock.runtime.explaining import explained
+    from penstock.runtime.workspace import open_workspace
+
+    with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
+        answer = explained(workspace, model, at)
+    if options.json:
+        show.print_json(answer)
+        return
+    show.line(f"{answer['model']} ({answer['type']}) {answer['chunk_text']}: {answer['decision']}", "bold")
+    show.line(f"  {answer['reason']}")
+    checks = answer["checks"]
+    for check in checks if isinstance(checks, list) else []:
+        mark = "yes" if check["ok"] else "NO "
+        show.line(f"  {mark} {check['dependency']}: {check['rule']}; {check['value']}. {check['why']}")
+
+
+def render(options: Options, model: str, at: str | None) -> None:
+    from penstock.runtime.explaining import rendered
+    from penstock.runtime.workspace import open_workspace
+
+    with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
+        answer = rendered(workspace, model, at)
+    if options.json:
+        show.print_json(answer)
+    else:
+        show.line(f"-- {answer['model']} {answer['chunk_text']}")
+        print(answer["sql"])  # noqa: T201
+
+
+def tasks(options: Options, model: str | None, failed: bool, history: bool) -> None:
+    from penstock.runtime.history import task_rows
+    from penstock.runtime.workspace import open_workspace
+
+    with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
+        rows = task_rows(workspace, model, failed, history)
+    if options.json:
+        show.print_json({"tasks": rows})
+        return
+    if not rows:
+        show.line("no tasks" + ("" if history else " are waiting or running; --history shows what is done"))
+        return
+    show.print_table(
+        ("id", "model", "lane", "intervals", "scope", "state", "attempt", "strategy", "rows", "seconds", "reason", "error"),
+        (
+            (
+                row["id"], row["model"], row["lane"], row["intervals"], row["scope_text"], row["state"], row["attempt"],
+                row["strategy"], row["rows_written"], show.seconds(row["seconds"]), row["reason"], row["error"],
+            )
+            for row in rows
+        ),
+    )  # fmt: skip
+
+
+def parsed_range(model: str, axis: str, start: str | None, end: str | None) -> tuple[int | None, int | None]:
+    """`--from` and `--to` as positions; both ends must make sense together."""
+    from penstock.models.axis import position
+
+    try:
+        low = None if start is None else position(start, axis)
+        high = None if end is None else position(end, axis)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    if low is not None and high is not None and low >= high:
+        raise UsageError(
+            f"--from {start} is not before --to {end} for {model}", hint="the range is half-open: [from, to)"
+        )
+    return low, high

@@ -1,0 +1,238 @@
+"""What can be typed?"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from penstock.cli.options import Config, Json, Options, Project, Target, Verbose, with_options
+from penstock.errors import PenstockError, ProjectError, ProjectErrors
+
+app = typer.Typer(
+    name="penstock",
+    help="Keeps Spark tables fresh by doing only the work that changed.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+Models = Annotated[list[str] | None, typer.Argument(metavar="[MODEL]...", help="Models; all when none is named.")]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model, as db.table or the bare table.")]
+At = Annotated[
+    str | None, typer.Option("--at", metavar="POS", help="A position: an integer, or a UTC time on `second`.")
+]
+From = Annotated[str | None, typer.Option("--from", metavar="POS", help="The first position.")]
+To = Annotated[str | None, typer.Option("--to", metavar="POS", help="The position after the last one.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+@app.command()
+@with_options
+def doctor(options: Options) -> None:
+    """Say what was found: Python, Java, Spark, Delta, PostgreSQL, the warehouse."""
+    from penstock.cli.asking import doctor as command
+
+    command(options)
+
+
+@app.command()
+@with_options
+def init(
+    options: Options,
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="The folder to create.")],
+    demo: Annotated[bool, typer.Option("--demo", help="The beacon demo, with data.")] = False,
+) -> None:
+    """Create a project."""
+    from penstock.cli.making import init as command
+
+    command(options, directory, demo)
+
+
+@app.command()
+@with_options
+def validate(options: Options) -> None:
+    """Read the project and report every mistake; needs neither Spark nor PostgreSQL."""
+    from penstock.cli.asking import validate as command
+
+    command(options)
+
+
+@app.command()
+@with_options
+def schema(options: Options) -> None:
+    """Print the JSON schema of project files, for editors."""
+    from penstock.cli.asking import schema as command
+
+    command(options)
+
+
+@app.command()
+@with_options
+def plan(options: Options) -> None:
+    """Show what applying the project would do, and why."""
+    from penstock.cli.asking import plan as command
+
+    command(options)
+
+
+@app.command()
+@with_options
+def apply(options: Options, yes: Yes = False) -> None:
+    """Store the revision and create generations; asks before a rebuild or a removal."""
+    from penstock.cli.making import apply as command
+
+    command(options, yes)
+
+
+@app.command()
+@with_options
+def run(options: Options, models: Models = None, yes: Yes = False) -> None:
+    """Apply, then work until nothing is ready."""
+    from penstock.cli.making import run as command
+
+    command(options, tuple(models or ()), yes)
+
+
+@app.command()
+@with_options
+def status(
+    options: Options,
+    model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="One model only.")] = None,
+    gaps: Annotated[bool, typer.Option("--gaps", help="List what is missing and what is stale.")] = False,
+) -> None:
+    """Show health, coverage, freshness and work of every model."""
+    from penstock.cli.asking import status as command
+
+    command(options, model, gaps)
+
+
+@app.command()
+@with_options
+def explain(options: Options, model: Model, at: At = None) -> None:
+    """Say why a chunk runs or waits (default: the next forward chunk, else the newest gap)."""
+    from penstock.cli.asking import explain as command
+
+    command(options, model, at)
+
+
+@app.command()
+@with_options
+def render(options: Options, model: Model, at: At = None) -> None:
+    """Print the SQL that would run, ready to paste into a Spark session."""
+    from penstock.cli.asking import render as command
+
+    command(options, model, at)
+
+
+@app.command()
+@with_options
+def query(
+    options: Options, sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT over the project's tables.")]
+) -> None:
+    """Run one SELECT over the tables as they are accepted now."""
+    from penstock.cli.making import query as command
+
+    command(options, sql)
+
+
+@app.command()
+@with_options
+def tasks(
+    options: Options,
+    model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="One model only.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only those that failed for good.")] = False,
+    history: Annotated[bool, typer.Option("--history", help="Those that are done, too.")] = False,
+) -> None:
+    """List work that waits, runs or is done."""
+    from penstock.cli.asking import tasks as command
+
+    command(options, model, failed, history)
+
+
+@app.command()
+@with_options
+def rerun(
+    options: Options,
+    model: Model,
+    start: From = None,
+    end: To = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Record it only; do not work on it here.")] = False,
+) -> None:
+    """Recompute a range of a model, and whatever really changes below it."""
+    from penstock.cli.making import rerun as command
+
+    command(options, model, start, end, no_wait)
+
+
+@app.command()
+@with_options
+def verify(options: Options, models: Models = None, start: From = None, end: To = None) -> None:
+    """Recompute from scratch and compare with what is stored."""
+    from penstock.cli.making import verify as command
+
+    command(options, tuple(models or ()), start, end)
+
+
+@app.command()
+@with_options
+def migrate(options: Options) -> None:
+    """Bring the state database up to date (automatic when it is the embedded one)."""
+    from penstock.cli.making import migrate as command
+
+    command(options)
+
+
+@app.callback()
+def shared(
+    context: typer.Context,
+    project: Project = None,
+    config: Config = None,
+    target: Target = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    context.obj = Options(project, config, target, json, verbose)
+
+
+def main() -> None:
+    """Run a command; errors become one message and an exit code."""
+    try:
+        app(prog_name="penstock")
+    except PenstockError as error:
+        _report(error, "--json" in sys.argv)
+        sys.exit(error.exit_code)
+
+
+def _report(error: PenstockError, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        file = error.file if isinstance(error, ProjectError) else None
+        line = error.line if isinstance(error, ProjectError) else None
+        body: dict[str, object] = {
+            "kind": error.kind,
+            "message": error.message,
+            "file": file,
+            "line": line,
+            "hint": error.hint,
+        }
+        if isinstance(error, ProjectErrors):
+            body["errors"] = [
+                {"message": e.message, "file": e.file, "line": e.line, "hint": e.hint} for e in error.errors
+            ]
+        typer.echo(json.dumps({"error": body}))
+        return
+    errors = error.errors if isinstance(error, ProjectErrors) else (error,)
+    for one in errors:
+        place = f"{one.place}: " if isinstance(one, ProjectError) and one.place else ""
+        typer.echo(f"error: {place}{one.message}", err=True)
+        if one.hint:
+            typer.echo(f"       {one.hint}", err=True)
+    if len(errors) > 1:
+        typer.echo(f"{len(errors)} errors", err=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""Commands that change something, or that need Spark for their answer."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from penstock.cli import show
+from penstock.cli.asking import parsed_range, root_of
+from penstock.cli.options import Options
+from penstock.errors import UsageError
+
+if TYPE_CHECKING:
+    from penstock.models import IntervalModel
+    from penstock.runtime.workspace import Workspace
+
+
+def init(options: Options, directory: str, demo: bool) -> None:
+    from penstock.runtime.scaffold import create
+
+    created = create(Path(directory), demo)
+    if options.json:
+        show.print_json({"directory": str(created.directory), "files": list(created.files)})
+        return
+    show.line(f"created {created.directory} with {len(created.files)} files; next:")
+    for command in created.next:
+        show.line(f"  {command}")
+
+
+def apply(options: Options, yes: bool) -> None:
+    from penstock.runtime.workspace import open_workspace
+
+    with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
+        changes = _apply(workspace, yes, options.json)
+    if options.json:
+        show.print_json({"changes": changes})
+        return
+    for row in changes:
+        if row["change"] != "unchanged":
+            show.line(f"{row['model']}: {row['change']} ({row['reason']})")
+    show.line(f"revision {workspace.project.revision[:12]} is active")
+
+
+def _apply(workspace: Workspace, yes: bool, quiet: bool) -> list[dict[str, object]]:
+    from penstock.runtime.changes import needs_consent, planned_changes
+    from penstock.runtime.workspace import apply as store
+
+    changes = planned_changes(workspace)
+    questions = needs_consent(changes)
+    if questions and not yes:
+        if quiet or not sys.stdin.isatty():
+            raise UsageError("this would change what is served:\n" + "\n".join(questions), hint="repeat it with --yes")
+        for question in questions:
+            show.line(question, "yellow")
+        if not typer.confirm("Go on?"):
+            raise UsageError("nothing was changed")
+    store(workspace)
+    return changes
+
+
+def run(options: Options, models: tuple[str, ...], yes: bool) -> None:
+    from penstock.runtime.workspace import open_workspace
+
+    with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
+        chosen = workspace.interval_models(models)
+        _apply(workspace, yes, options.json)
+        failed = _work(workspace, chosen, options.json)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _work(workspace: Workspace, models: tuple[IntervalModel, ...], as_json: bool) -> int:
+    """Work until nothing is ready; the number of tasks that failed for good."""
+    from penstock.cli.bars import Bars
+    from penstock.runtime.run import run as work
+
+    with Bars() as bars:
+        summary = work(workspace, models, bars)
+    if as_json:
+        show.print_json(
+            {
+                "tasks": summary.tasks,
+                "intervals": summary.intervals,
+                "refreshes": 0,
+                "spark_jobs": summary.spark_jobs,
+                "spark_started": summary.spark_started,
+                "failed": summary.failed,
+                "seconds": round(summary.seconds, 3),
+            }
+        )
+        return summary.failed
+    if not summary.tasks and not summary.failed:
+        show.line(f"nothing to do; Spark was not started ({summary.seconds:.1f} s)")
+    else:
+        show.line(
+            f"{summary.intervals} intervals in {summary.tasks} tasks, {summary.spark_jobs} Spark jobs, "
+            f"{summary.failed} failed, {summary.seconds:.1f} s"
+        )
+    for error in summary.errors:
+        show.line(error, "red")
+    return summary.failed
+
+
+def query(options: Options, sql: str) -> None:
+    from penstock.runtime.querying import query as ask
+    from penstock.runtime.workspace import open_workspace
+
+    with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
+        rows = ask(workspace, sql)
+    if options.json:
+        show.print_json(rows)
+    elif rows:
+        show.print_table(list(rows[0]), ([row[column] for column in rows[0]] for row in rows))
+    else:
+        show.line("no rows")
+
+
+def rerun(options: Options, model: str, start: str | None, end: str | None, no_wait: bool) -> None:
+    from penstock.models import IntervalModel
+    from penstock.runtime.rerunning import record, request
+    from penstock.runtime.workspace import open_workspace
+
+    with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
+        found = workspace.project.graph.models[workspace.resolve(model)]
+        if not isinstance(found, IntervalModel):
+            raise UsageError(f"{found.name} is a source: nothing is computed for it")
+        low, high = parsed_range(found.name, found.axis, start, end)
+        asked = request(workspace, found, low, high)
+        if not options.json:
+            pairs = [[part.start, part.end] for part in asked.scope]
+            show.line(f"recomputing {found.name} {show.span(pairs, found.axis)}")
+            if asked.descendants:
+                show.line(f"and, where its rows change, {', '.join(asked.descendants)}")
+        record(workspace, asked, options.environ.get("USER", "unknown"))
+        if no_wait:
+            if options.json:
+                show.print_json({"recorded": True})
+            return
+        affected = workspace.interval_models((found.name, *asked.descendants))
+        failed = _work(workspace, affected, options.json)
+    if failed:
+        raise typer.Exit(1)
+
+
+def verify(options: Options, models: tuple[str, ...], start: str | None, end: str | None) -> None:
+    from penstock.runtime.verifying import verify as check
+    from penstock.runtime.verifying import verify_rows
+    from penstock.runtime.workspace import open_workspace
+
+    with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
+        chosen = workspace.interval_models(models)
+        axes = {model.axis for model in chosen}
+        low, high = parsed_range("verify", axes.pop() if len(axes) == 1 else "", start, end)
+        verdicts = check(workspace, chosen, low, high)
+    differences = sum(verdict.differences for verdict in verdicts)
+    if options.json:
+        show.print_json({"models": verify_rows(verdicts), "differences": differences})
+    else:
+        show.print_table(
+            ("model", "rows stored", "rows expected", "missing", "unexpected", "wrong", "behind", "unverifiable"),
+            (
+                (
+                    v.name,
+                    v.rows_stored,
+                    v.rows_expected,
+                    v.missing,
+                    v.unexpected,
+                    len(v.wrong),
+                    len(v.behind),
+                    len(v.unverifiable),
+                )
+                for v in verdicts
+            ),
+        )
+        for verdict in verdicts:
+            for sample in verdict.samples:
+                show.line(f"  {verdict.name}: {sample}")
+        show.line(f"{differences} differences")
+    if differences:
+        raise typer.Exit(1)
+
+
+def migrate(options: Options) -> None:
+    from penstock.project import load
+    from penstock.runtime.workspace import database
+    from penstock.state.store import State
+
+    project = load(root_of(options), options.environ, options.target, options.config)
+    with database(project, options.environ) as dsn:
+        applied = State.migrated(dsn, project.settings.target.schema)
+    if options.json:
+        show.print_json({"applied": list(applied)})
+    else:
+        show.line(f"applied {', '.join(applied)}" if applied else "the state database is up to date")

@@ -1,0 +1,69 @@
+"""How is an answer printed, for people and for programs?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from penstock.intervals import Interval
+from penstock.models.axis import shown
+
+STYLES = {"ok": "green", "lagging": "yellow", "blocked": "red", "failing": "bold red", "suspended": "red"}
+STYLES |= {"new": "green", "rebuild": "yellow", "removed": "red", "dead": "bold red", "succeeded": "green"}
+
+
+def console() -> Console:
+    """Colours and width of the terminal; wide plain lines when there is none."""
+    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=220, no_color=True)
+
+
+def print_json(value: object) -> None:
+    print(json.dumps(value, default=str))  # noqa: T201
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
+    for column in columns:
+        table.add_column(
+            column, overflow="fold", justify="right" if column in ("rows", "seconds", "intervals") else "left"
+        )
+    for row in rows:
+        table.add_row(*(cell(value) for value in row))
+    console().print(table)
+
+
+def cell(value: object) -> Text:
+    text = "" if value is None else str(value)
+    return Text(text, style=STYLES.get(text, ""))
+
+
+def span(pairs: object, axis: str | None) -> str:
+    """`[[s, e], …]` for people: the whole stretch, and in how many parts."""
+    found = pairs if isinstance(pairs, list) else []
+    if not found:
+        return "nothing"
+    start, end = shown(found[0][0], axis or ""), shown(found[-1][1], axis or "")
+    parts = f" in {len(found)} parts" if len(found) > 1 else ""
+    return f"{start} .. {end}{parts}"
+
+
+def interval(found: Interval | None, axis: str) -> str:
+    return "" if found is None else f"[{shown(found.start, axis)}, {shown(found.end, axis)})"
+
+
+def line(text: str, style: str = "") -> None:
+    console().print(Text(text, style=style))
+
+
+def seconds(value: object) -> str:
+    return f"{value:.1f}" if isinstance(value, float) else ""
+
+
+def counts(tasks: object) -> str:
+    found = tasks if isinstance(tasks, Mapping) else {}
+    return ", ".join(f"{count} {name}" for name, count in found.items() if count) or "none"

@@ -1,0 +1,147 @@
+"""What does each chunk hold now, and does that differ from what was stored?"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.engine.digest import HASH_A, HASH_B, digest_of, hash_columns, sums
+from penstock.engine.files import DataFile
+from penstock.engine.head import Head, Target
+from penstock.engine.job import Digest, Job, StagedChunk, StagedFile
+from penstock.engine.newrows import Observed
+from penstock.engine.positions import DAY, MICROS, PositionField
+from penstock.engine.predicate import index
+from penstock.engine.read import as_data_file, through_parquet
+from penstock.engine.storage import Storage, place
+from penstock.intervals import Interval, IntervalSet
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def judge(
+    spark: SparkSession,
+    job: Job,
+    head: Head,
+    target: Target,
+    *,
+    files: tuple[StagedFile, ...],
+    seen: Observed | None,
+    stored: Mapping[Interval, Digest],
+    storage: Storage | None,
+) -> tuple[StagedChunk, ...]:
+    """Every chunk with its rows and whether they are new; `stored` says what some of them held before."""
+    new = dict(seen.digests) if seen is not None else {}
+    counted = not all(chunk in new for chunk in job.chunks)
+    rows = (
+        rows_per_chunk(job, files, target.field, storage)
+        if counted
+        else {chunk: new[chunk].rows for chunk in job.chunks}
+    )
+    verdicts: dict[Interval, bool | None] = dict.fromkeys(job.chunks, True)
+    if job.deduplicate:
+        for chunk in job.chunks:
+            verdicts[chunk] = _differs(head, chunk, rows[chunk], new.get(chunk), stored.get(chunk))
+    open_ = tuple(chunk for chunk in job.chunks if verdicts[chunk] is None)
+    if open_:
+        before, after = _digests(spark, job, head, target, files=files, chunks=open_)
+        for chunk in open_:
+            verdicts[chunk] = before[chunk] != after[chunk]
+            new[chunk] = after[chunk]
+    return tuple(StagedChunk(chunk, rows[chunk], new.get(chunk), verdicts[chunk] is True) for chunk in job.chunks)
+
+
+def rows_per_chunk(
+    job: Job, files: Sequence[StagedFile], field: PositionField, storage: Storage | None
+) -> dict[Interval, int]:
+    """Exact counts: from the footer of a file inside one chunk, else from its position column."""
+    chunks = sorted(job.chunks)
+    starts = [chunk.start for chunk in chunks]
+    counts = dict.fromkeys(job.chunks, 0)
+    for file in files:
+        assert file.low is not None and file.high is not None  # noqa: S101
+        first = chunks[bisect_right(starts, file.low) - 1]
+        if file.high < first.end:
+            counts[first] += file.rows
+            continue
+        for number, count in _counted(job.location, file.path, field, starts, storage).items():
+            counts[chunks[number]] += count
+    return counts
+
+
+def _counted(
+    location: str, path: str, field: PositionField, starts: list[int], storage: Storage | None
+) -> Mapping[int, int]:
+    filesystem, inside = place(location, path, storage)
+    column = pq.read_table(inside, columns=[field.name], filesystem=filesystem).column(0)
+    counts: Counter[int] = Counter()
+    values = pc.value_counts(_raw(column))
+    for value, count in zip(values.field(0).to_pylist(), values.field(1).to_pylist(), strict=True):
+        position = value * DAY if field.kind == "date" else value if field.kind == "integer" else value // MICROS
+        counts[bisect_right(starts, position) - 1] += count
+    return counts
+
+
+def _raw(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    if pa.types.is_date32(column.type):
+        return column.cast(pa.int32())
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+    return column.cast(pa.int64())
+
+
+def _differs(head: Head, chunk: Interval, rows: int, new: Digest | None, stored: Digest | None) -> bool | None:
+    """Whether the chunk's rows differ from the stored ones; None when only a look at the rows can tell."""
+    window = IntervalSet.of((chunk,))
+    meeting = [file for file in head.replaced if file.meets(window)]
+    if not meeting:
+        return rows > 0
+    if new is not None and stored is not None:
+        return new != stored
+    if all(file.inside(window) and file.rows is not None for file in meeting):
+        before = sum(file.rows or 0 for file in meeting)
+        if before != rows:
+            return True
+        if rows == 0:
+            return False
+    return None
+
+
+def _digests(
+    spark: SparkSession,
+    job: Job,
+    head: Head,
+    target: Target,
+    *,
+    files: tuple[StagedFile, ...],
+    chunks: tuple[Interval, ...],
+) -> tuple[dict[Interval, Digest], dict[Interval, Digest]]:
+    """What those chunks held before and hold now, by one look at the files of both."""
+    from pyspark.sql import functions as f
+
+    ordered = sorted(chunks)
+    window = IntervalSet.of(ordered)
+    old = tuple(file for file in head.replaced if file.meets(window))
+    now = tuple(file for file in map(as_data_file, files) if file.meets(window))
+    both = _marked(spark, job, target, old, "false").union(_marked(spark, job, target, now, "true"))
+    number = index(target.field.name, target.field.kind, ordered)
+    hash_a, hash_b = hash_columns(target.schema)
+    hashed = both.selectExpr("is_new", f"{number} as number", f"{hash_a} as {HASH_A}", f"{hash_b} as {HASH_B}")
+    grouped = hashed.filter("number >= 0").groupBy("is_new", "number").agg(*map(f.expr, sums("true", "d")))
+    before = dict.fromkeys(ordered, Digest(0, 0, 0))
+    after = dict(before)
+    for row in grouped.collect():
+        (after if row["is_new"] else before)[ordered[row["number"]]] = digest_of(row.asDict(), "d")
+    return before, after
+
+
+def _marked(spark: SparkSession, job: Job, target: Target, files: tuple[DataFile, ...], is_new: str) -> DataFrame:
+    rows = through_parquet(spark, job.location, target.schema, files)
+    return rows.selectExpr("*", f"{is_new} as is_new")

@@ -1,0 +1,190 @@
+"""Do the stored rows equal what the queries give?"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from penstock.engine.columns import fitted, target_schema
+from penstock.engine.digest import comparable
+from penstock.engine.failures import translating
+from penstock.engine.job import InputRead, Job
+from penstock.engine.newrows import ask, output_position
+from penstock.engine.predicate import index, inside, quoted
+from penstock.engine.read import Reader
+from penstock.engine.session import Session
+from penstock.engine.storage import Storage
+from penstock.intervals import Interval, IntervalSet
+from penstock.tasks import Pin
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+MOST_LOOKED_AT = 10_000
+SAMPLES = 5
+_STORED = "penstock_stored"
+_CLOSE = 1e-11
+"""Doubles are compared at 12 digits; two that fall on both sides of a rounding edge are still equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The rows of some chunks, stored and expected, as bags."""
+
+    rows_stored: int
+    rows_expected: int
+    missing: int
+    """Expected rows that are not stored."""
+    unexpected: int
+    """Stored rows that are not expected."""
+    differing: frozenset[Interval]
+    samples: tuple[dict[str, object], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """A row of which one side has more: `extra` copies are missing, or unexpected when negative."""
+
+    chunk: int
+    values: tuple[object, ...]
+    extra: int
+
+
+def compare(session: Session, job: Job, snapshot: int, storage: Storage | None = None) -> Comparison:
+    """Compute the job's rows again and compare them with the table at `snapshot`; nothing is written."""
+    group = f"verify/{uuid4()}"
+    with (
+        session.attempt(group, job.model, job.timeout_seconds) as attempt,
+        translating(attempt, job.model, job.timeout_seconds),
+    ):
+        return _compared(attempt.spark, job, snapshot, storage)
+
+
+def _compared(spark: SparkSession, job: Job, snapshot: int, storage: Storage | None) -> Comparison:
+    chunks = sorted(job.chunks)
+    counted, names = _counted(spark, job, snapshot, chunks, storage)
+    totals = counted.groupBy("chunk").agg(
+        *_sums("expected", "stored", "greatest(expected - stored, 0L)", "greatest(stored - expected, 0L)")
+    )
+    stored = expected = missing = unexpected = 0
+    differing: set[Interval] = set()
+    for row in totals.collect():
+        expected, stored = expected + row[1], stored + row[2]
+        missing, unexpected = missing + row[3], unexpected + row[4]
+        if row[3] or row[4]:
+            differing.add(chunks[row[0]])
+    if not differing:
+        return Comparison(stored, expected, 0, 0, frozenset(), ())
+    rest = counted.filter("expected <> stored").limit(MOST_LOOKED_AT + 1).collect()
+    found = [
+        _Difference(row["chunk"], tuple(row[name] for name in names), row["expected"] - row["stored"]) for row in rest
+    ]
+    if len(found) <= MOST_LOOKED_AT:
+        found = _unpaired(found)
+        missing = sum(one.extra for one in found if one.extra > 0)
+        unexpected = -sum(one.extra for one in found if one.extra < 0)
+        differing = {chunks[one.chunk] for one in found}
+    samples = tuple(_sample(one, names) for one in found[:SAMPLES])
+    return Comparison(stored, expected, missing, unexpected, frozenset(differing), samples)
+
+
+def _counted(
+    spark: SparkSession, job: Job, snapshot: int, chunks: list[Interval], storage: Storage | None
+) -> tuple[DataFrame, tuple[str, ...]]:
+    """Every different row with its chunk and how often it is expected and stored."""
+    from pyspark.sql import functions as f
+
+    reader = Reader(spark, storage)
+    read = InputRead(_STORED, job.model, Pin(job.location, snapshot), position=job.position, window=job.scope)
+    table = reader.frame(reader.planned(read))
+    asked = ask(spark, job, reader)
+    schema = target_schema(asked.frames[0].schema, table.schema, add_columns=True)
+    field = output_position(schema, job)
+    expected = []
+    for frame, rendering in zip(asked.frames, job.renderings, strict=True):
+        window = IntervalSet.of((rendering.interval,))
+        rows = frame.selectExpr(*fitted(frame.schema, schema))
+        expected.append(rows.filter(inside(field.name, field.kind, window)))
+    number = index(field.name, field.kind, chunks)
+    columns = [f"{_rounded(quoted(c.name), c.dataType)} as {quoted(c.name)}" for c in schema.fields]
+    new = reduce(lambda a, b: a.union(b), expected).selectExpr(*columns, f"{number} as chunk", "1L as e", "0L as s")
+    old = table.selectExpr(*fitted(table.schema, schema)).selectExpr(
+        *columns, f"{number} as chunk", "0L as e", "1L as s"
+    )
+    names = tuple(schema.names)
+    grouped = new.union(old).filter("chunk >= 0").groupBy("chunk", *map(quoted, names))
+    return grouped.agg(f.expr("sum(e) as expected"), f.expr("sum(s) as stored")), names
+
+
+def _sums(*expressions: str) -> list[Column]:
+    from pyspark.sql import functions as f
+
+    return [f.expr(f"sum({expression})") for expression in expressions]
+
+
+def _rounded(expression: str, kind: DataType) -> str:
+    """An equal scalar for equal values, doubles at 12 digits."""
+    if kind.typeName() in ("double", "float"):
+        # adding zero makes -0.0 what it equals
+        return f"format_string('%.11e', cast({expression} as double) + 0.0D)"
+    return comparable(expression, kind)
+
+
+def _unpaired(found: list[_Difference]) -> list[_Difference]:
+    """The differences without pairs of rows that differ by the rounding of doubles alone."""
+    missing = [one for one in found if one.extra > 0]
+    open_: list[_Difference] = []
+    by_text: dict[object, list[_Difference]] = {}
+    for one in missing:
+        by_text.setdefault(_exact_part(one), []).append(one)
+    for one in found:
+        if one.extra > 0:
+            continue
+        others = by_text.get(_exact_part(one), [])
+        match = next((other for other in others if other.extra == -one.extra and _close(one, other)), None)
+        if match is None:
+            open_.append(one)
+        else:
+            others.remove(match)
+    return [one for others in by_text.values() for one in others] + open_
+
+
+def _exact_part(one: _Difference) -> object:
+    return (one.chunk, *(None if _number(value) is not None else value for value in one.values))
+
+
+def _close(one: _Difference, other: _Difference) -> bool:
+    pairs = zip(one.values, other.values, strict=True)
+    return all(
+        a == b
+        or ((x := _number(a)) is not None and (y := _number(b)) is not None and math.isclose(x, y, rel_tol=_CLOSE))
+        for a, b in pairs
+    )
+
+
+def _number(value: object) -> float | None:
+    """The double that `_rounded` spelled; None for any other value."""
+    if not isinstance(value, str) or "e" not in value or len(value) > 24:
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def _sample(one: _Difference, names: tuple[str, ...]) -> dict[str, object]:
+    what = "missing" if one.extra > 0 else "unexpected"
+    row = {name: _shown(value) for name, value in zip(names, one.values, strict=True)}
+    return {"difference": what, "times": abs(one.extra), "row": row}
+
+
+def _shown(value: object) -> object:
+    number = _number(value)
+    if number is not None and math.isfinite(number):
+        return number
+    return value if value is None or isinstance(value, (bool, int, str)) else json.loads(json.dumps(value, default=str))

@@ -1,0 +1,71 @@
+"""What can be asked of Spark and Delta together?"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from penstock.engine.files import PositionColumn
+from penstock.engine.job import InputRead, Job, Staged, Step
+from penstock.engine.publish import FileSetChanged, find_commit, publish
+from penstock.engine.session import Session, SparkSettings
+from penstock.tasks import Commit
+
+if TYPE_CHECKING:
+    from penstock.engine.compare import Comparison
+
+class DeltaEngine:
+    """The data plane of one process. Spark is started by the first call that needs it, never by construction."""
+
+    def __init__(self, settings: SparkSettings, storage: Mapping[str, str]) -> None:
+        self.session, self.storage = Session(settings), storage
+        self._lock = threading.Lock()
+        self.jobs = 0
+
+    @property
+    def started(self) -> bool:
+        return self.session.started
+
+    def stage(self, job: Job, step: Step) -> Staged:
+        from penstock.engine.stage import stage
+
+        return self._counted(stage(self.session, job, step, self.storage))
+
+    def restage(self, staged: Staged, step: Step) -> Staged:
+        from penstock.engine.stage import restage
+
+        return self._counted(restage(self.session, staged.job, staged, step, self.storage))
+
+    def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged:
+        return publish(staged, step, self.storage)
+
+    def find_commit(self, location: str, task: UUID) -> Commit | None:
+        return find_commit(location, task, self.storage)
+
+    def query(self, sql: str, reads: Sequence[InputRead]) -> list[dict[str, object]]:
+        from penstock.engine.query import query
+
+        return query(self.session, sql, reads, self.storage)
+
+    def compare(self, job: Job, snapshot: int) -> Comparison:
+        from penstock.engine.compare import compare
+
+        return compare(self.session, job, snapshot, self.storage)
+
+    def scan_bounds(
+        self, location: str, source_format: str, position: PositionColumn, sql: str | None
+    ) -> tuple[int | None, int | None]:
+        """The least and the greatest position of a source that no log describes."""
+        from penstock.engine.scan import scan
+
+        return scan(self.session, location, source_format, position, sql=sql, storage=self.storage)
+
+    def stop(self) -> None:
+        self.session.stop()
+
+    def _counted(self, staged: Staged) -> Staged:
+        with self._lock:
+            self.jobs += staged.cost.spark_jobs
+        return staged

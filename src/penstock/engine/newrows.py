@@ -1,0 +1,200 @@
+"""What does a query give for its intervals?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from penstock.engine.columns import fitted, target_schema
+from penstock.engine.digest import HASH_A, HASH_B, MOST_OBSERVED, digest_of, hash_columns, sums
+from penstock.engine.head import Head, Target
+from penstock.engine.job import Digest, Job, Rendering
+from penstock.engine.parts import laid_out
+from penstock.engine.positions import PositionField, position_field
+from penstock.engine.predicate import index, inside, quoted
+from penstock.engine.read import PlannedRead, Reader
+from penstock.errors import QueryError, SourceError
+from penstock.intervals import Interval, IntervalSet
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation, SparkSession
+    from pyspark.sql.types import StructType
+
+SMALL_BYTES = 128 * 2**20
+"""Inputs up to this size give one file per contiguous run."""
+TINY_BYTES = 16 * 2**20
+"""Inputs up to this size are read by one task each, so that nothing has to be shuffled at all."""
+_OUT = "__penstock_out"
+_CHUNK = "__penstock_chunk"
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the staging job saw pass by."""
+
+    outside: int
+    example: int | None
+    digests: Mapping[Interval, Digest]
+
+
+@dataclass(frozen=True, slots=True)
+class NewRows:
+    """Frames of the new rows, one per contiguous run of the scope."""
+
+    parts: tuple[DataFrame, ...]
+    target: Target
+    large: bool
+    rows_read: int
+    watches: tuple[_Watch, ...]
+
+    def observed(self) -> Observed | None:
+        """What passed by; only once the parts are written."""
+        if not self.watches:
+            return None
+        found = [watch.seen() for watch in self.watches]
+        examples = [one.example for one in found if one.example is not None]
+        digests = {chunk: digest for one in found for chunk, digest in one.digests.items()}
+        return Observed(sum(one.outside for one in found), examples[0] if examples else None, digests)
+
+
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    observation: Observation
+    chunks: tuple[Interval, ...]
+
+    def seen(self) -> Observed:
+        found: dict[str, object] = self.observation.get
+        example = found["example"]
+        outside = found["outside"] or 0
+        assert isinstance(outside, int) and (example is None or isinstance(example, int))  # noqa: S101
+        digests = {chunk: digest_of(found, f"c{number}_") for number, chunk in enumerate(self.chunks)}
+        return Observed(outside, example, digests)
+
+
+def new_rows(spark: SparkSession, job: Job, head: Head, reader: Reader) -> NewRows:
+    """Plan the job's queries; nothing runs yet."""
+    asked = ask(spark, job, reader, sum(file.size for file in head.straddlers))
+    schema = target_schema(asked.frames[0].schema, head.schema, job.add_columns)
+    target = Target(schema, output_position(schema, job))
+    shaped = [
+        _shaped(frame, target, rendering, job.cut)
+        for frame, rendering in zip(asked.frames, job.renderings, strict=True)
+    ]
+    parts, watches = _runs(job, head, shaped, target, asked.large)
+    return NewRows(parts, target, asked.large, asked.rows_read, watches)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The job's queries as Spark understood them, in the order of the renderings."""
+
+    frames: tuple[DataFrame, ...]
+    large: bool
+    rows_read: int
+
+
+def ask(spark: SparkSession, job: Job, reader: Reader, more_bytes: int = 0) -> Asked:
+    """Give the queries to Spark, with settings that fit the size of what they read; nothing runs yet."""
+    planned = {read.view: reader.planned(read) for rendering in job.renderings for read in rendering.inputs}
+    size = _size(planned.values())
+    if size is not None:
+        size += more_bytes
+    _configure(spark, size)
+    tiny = size is not None and size <= TINY_BYTES
+    for view, read in planned.items():
+        frame = reader.frame(read)
+        (frame.coalesce(1) if tiny else frame).createOrReplaceTempView(view)
+    frames = tuple(spark.sql(rendering.sql) for rendering in job.renderings)
+    return Asked(frames, size is None or size > SMALL_BYTES, sum(read.rows for read in planned.values()))
+
+
+def _size(planned: Iterable[PlannedRead]) -> int | None:
+    sizes = [read.size for read in planned]
+    return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+def _configure(spark: SparkSession, size: int | None) -> None:
+    """Settings of this attempt alone, by how much it reads."""
+    # Spark would otherwise put the runs of a union back into one file
+    spark.conf.set("spark.sql.unionOutputPartitioning", "false")
+    if size is not None and size <= SMALL_BYTES:
+        # every shuffle and every broadcast would be a job of its own
+        spark.conf.set("spark.sql.adaptive.enabled", "false")
+        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+        if size <= TINY_BYTES:
+            spark.conf.set("spark.sql.shuffle.partitions", "1")
+    else:
+        spark.conf.set("spark.sql.adaptive.advisoryPartitionSizeInBytes", str(SMALL_BYTES))
+        if size is not None:
+            cores = spark.sparkContext.defaultParallelism
+            spark.conf.set("spark.sql.shuffle.partitions", str(max(cores, math.ceil(size / (SMALL_BYTES / 2)))))
+
+
+def output_position(schema: StructType, job: Job) -> PositionField:
+    try:
+        return position_field(schema.json(), job.position)
+    except SourceError as error:
+        raise QueryError(f"{job.model}: {error.message}", hint="`position` must name a column of the query") from error
+
+
+def _shaped(frame: DataFrame, target: Target, rendering: Rendering, cut: bool) -> DataFrame:
+    """The rendering's rows in the table's columns; rows outside its interval are dropped, or marked."""
+    field = target.field
+    within = inside(field.name, field.kind, IntervalSet.of((rendering.interval,)))
+    columns = frame.selectExpr(*fitted(frame.schema, target.schema))
+    if cut:
+        return columns.filter(within).selectExpr("*", f"false as {_OUT}")
+    return columns.selectExpr("*", f"not coalesce({within}, false) as {_OUT}")
+
+
+def _runs(
+    job: Job, head: Head, shaped: list[DataFrame], target: Target, large: bool
+) -> tuple[tuple[DataFrame, ...], tuple[_Watch, ...]]:
+    digested = job.deduplicate and len(job.chunks) <= MOST_OBSERVED
+    # footers tell rows outside the scope apart, but not whose rows they are
+    watched = digested or (not job.cut and (len(shaped) > 1 or bool(head.straddlers)))
+    names = [quoted(name) for name in target.schema.names]
+    parts: list[DataFrame] = []
+    watches: list[_Watch] = []
+    for run in job.scope:
+        members = [f for f, r in zip(shaped, job.renderings, strict=True) if run.start <= r.interval.start < run.end]
+        frame = laid_out(reduce(lambda a, b: a.union(b), members), target.field, large, job.cluster_by)
+        if watched:
+            inner = tuple(c for c in sorted(job.chunks) if run.start <= c.start < run.end) if digested else ()
+            frame, watch = _watched(frame, target, inner)
+            watches.append(watch)
+        parts.append(frame.select(*names))
+    return tuple(parts), tuple(watches)
+
+
+def _watched(frame: DataFrame, target: Target, chunks: tuple[Interval, ...]) -> tuple[DataFrame, _Watch]:
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    field = target.field
+    metrics = [f"sum(if({_OUT}, 1L, 0L)) as outside", f"min(if({_OUT}, {_as_position(field)}, null)) as example"]
+    if chunks:
+        hash_a, hash_b = hash_columns(target.schema)
+        number = index(field.name, field.kind, chunks)
+        frame = frame.selectExpr("*", f"{number} as {_CHUNK}", f"{hash_a} as {HASH_A}", f"{hash_b} as {HASH_B}")
+        for i in range(len(chunks)):
+            metrics += sums(f"{_CHUNK} = {i}", f"c{i}_")
+    observation = Observation()
+    return frame.observe(observation, *(f.expr(metric) for metric in metrics)), _Watch(observation, chunks)
+
+
+def _as_position(field: PositionField) -> str:
+    """SQL of the position of a row."""
+    name = quoted(field.name)
+    match field.kind:
+        case "timestamp":
+            return f"unix_seconds({name})"
+        case "timestamp_ntz":
+            return f"unix_seconds(cast({name} as timestamp))"
+        case "date":
+            return f"unix_date({name}) * 86400L"
+        case "integer":
+            return f"cast({name} as bigint)"

@@ -1,0 +1,155 @@
+"""How are an attempt's rows computed and written where nobody sees them yet?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from penstock.engine import chunks
+from penstock.engine.checks import check
+from penstock.engine.failures import translating
+from penstock.engine.head import Head, Target
+from penstock.engine.job import Job, Staged, StagedFile, Step
+from penstock.engine.newrows import Observed, new_rows
+from penstock.engine.parts import kept_parts, written
+from penstock.engine.positions import position_field
+from penstock.engine.read import Reader, plain_schema
+from penstock.engine.session import Attempt, Session
+from penstock.engine.storage import Storage
+from penstock.errors import QueryError
+from penstock.intervals import IntervalSet
+from penstock.models.axis import shown
+from penstock.tasks import Cost
+
+
+def group_of(job: Job) -> str:
+    """The Spark job group of an attempt: `Session.cancel` ends it."""
+    return f"{job.task}/{job.attempt}"
+
+
+def stage(session: Session, job: Job, step: Step, storage: Storage | None = None) -> Staged:
+    """Compute the job's rows; write them, and what must be kept of the files they replace, under the table's root."""
+    return _staged(session, job, step, storage, f"{job.task}/{job.attempt}")
+
+
+def _staged(session: Session, job: Job, step: Step, storage: Storage | None, folder: str) -> Staged:
+    began = time.monotonic()
+    with _attempt(session, job) as attempt:
+        head = Head.of(job, storage)
+        reader = Reader(attempt.spark, storage)
+        new = new_rows(attempt.spark, job, head, reader)
+        kept = kept_parts(attempt.spark, job, head, new.target, new.large)
+        step("planned")
+        files = written(new.parts + kept, job, folder, storage)
+        step("written")
+        seen = new.observed()
+        ours, others = _sorted_out(job, head, files, seen)
+        judged = chunks.judge(
+            attempt.spark, job, head, new.target, files=ours, seen=seen, stored=job.digests, storage=storage
+        )
+        warnings = check(attempt.spark, job, reader, files=ours, schema=new.target.schema, chunks=judged)
+        staged = Staged(
+            job=job,
+            base_version=head.version,
+            schema_json=new.target.schema.json(),
+            files=ours,
+            kept=others,
+            replaced=tuple(file.path for file in head.replaced),
+            chunks=judged,
+            warnings=warnings,
+            cost=_cost(attempt, files, new.rows_read, began),
+        )
+        step("staged")
+        return staged
+
+
+def restage(session: Session, job: Job, staged: Staged, step: Step, storage: Storage | None = None) -> Staged:
+    """The same new rows against the table as it is now: only the rows to keep are written again."""
+    began = time.monotonic()
+    head = Head.of(job, storage)
+    schema = plain_schema(staged.schema_json)
+    if not head.takes(schema):
+        return _staged(session, job, step, storage, f"{job.task}/{job.attempt}-{head.version}")
+    target = Target(schema, position_field(staged.schema_json, job.position))
+    with _attempt(session, job) as attempt:
+        kept = kept_parts(attempt.spark, job, head, target, large=False)
+        folder = f"{job.task}/{job.attempt}-{head.version}"
+        files = written(kept, job, folder, storage)
+        step("written")
+        # what the chunks held once says nothing about a table that somebody else has changed
+        judged = chunks.judge(
+            attempt.spark, job, head, target, files=staged.files, seen=None, stored={}, storage=storage
+        )
+        cost = _cost(attempt, files, 0, began)
+    step("staged")
+    return replace(
+        staged,
+        base_version=head.version,
+        kept=files,
+        replaced=tuple(file.path for file in head.replaced),
+        chunks=judged,
+        cost=_sum(staged.cost, cost),
+    )
+
+
+@contextmanager
+def _attempt(session: Session, job: Job) -> Iterator[Attempt]:
+    with (
+        session.attempt(group_of(job), job.model, job.timeout_seconds) as attempt,
+        translating(attempt, job.model, job.timeout_seconds),
+    ):
+        yield attempt
+
+
+def _sorted_out(
+    job: Job, head: Head, files: tuple[StagedFile, ...], seen: Observed | None
+) -> tuple[tuple[StagedFile, ...], tuple[StagedFile, ...]]:
+    """The new files and those with kept rows; a QueryError when a new row lies outside its interval."""
+    if seen is not None and seen.outside:
+        raise _outside(job, seen.outside, seen.example)
+    ours = tuple(file for file in files if _lies_in(file, job.scope))
+    rest = tuple(file for file in files if file not in ours)
+    if not head.straddlers and rest:
+        positions = [p for file in rest for p in (file.low, file.high) if p is not None and p not in job.scope]
+        raise _outside(job, None, positions[0] if positions else None)
+    return ours, rest
+
+
+def _lies_in(file: StagedFile, scope: IntervalSet) -> bool:
+    if file.low is None or file.high is None or file.nulls:
+        return False
+    part = scope.part_at(file.low)
+    return part is not None and file.high < part.end
+
+
+def _outside(job: Job, count: int | None, example: int | None) -> QueryError:
+    axis = job.position.axis
+    where = ", ".join(f"[{shown(part.start, axis)}, {shown(part.end, axis)})" for part in job.scope.parts[:3])
+    what = "NULL" if example is None else shown(example, axis)
+    return QueryError(
+        f"{job.model}: {'some' if count is None else count} rows lie outside of {where}: "
+        f"{job.position.name} is {what} in one of them",
+        hint=f"the query must give rows of its own interval only: filter or derive {job.position.name} accordingly",
+    )
+
+
+def _cost(attempt: Attempt, files: tuple[StagedFile, ...], rows_read: int, began: float) -> Cost:
+    return Cost(
+        spark_jobs=attempt.jobs,
+        rows_read=rows_read,
+        rows_written=sum(file.rows for file in files),
+        bytes_written=sum(file.size for file in files),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _sum(one: Cost, other: Cost) -> Cost:
+    return Cost(
+        one.spark_jobs + other.spark_jobs,
+        one.rows_read + other.rows_read,
+        one.rows_written + other.rows_written,
+        one.bytes_written + other.bytes_written,
+        one.seconds + other.seconds,
+    )

@@ -1,0 +1,72 @@
+"""Did the meaning of a model change, so that its table must be built anew?
+
+What counts: the text of the query without comments, spacing and letter case; the values of `env` and `var` it uses; the
+position, the axis, and the dependencies with their look-back, since they decide which rows the query sees.
+
+What does not: the size and alignment of chunks (old chunks stay valid when it changes), limits, schedules, fill,
+checks, layout, tags, descriptions, retries. A changed parent is not part of it either: that its children are affected
+follows from the graph.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+
+from penstock.models.model import IntervalModel, Source
+
+_INSIDE = r"""(?:'[^']*'|"[^"]*"|[^'"])*?"""
+_TAG_TEXT = rf"\{{\{{{_INSIDE}\}}\}}|\{{%{_INSIDE}%\}}"
+_PIECES = re.compile(
+    rf"""
+    (?P<note>\{{\#.*?\#\}})                          # Jinja comment
+  | (?P<tag>{_TAG_TEXT})
+  | (?P<raw>\b[rR](?:'[^']*'|"[^"]*"))
+  | (?P<quoted>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`[^`]*`)
+  | (?P<line>--[^\n]*)
+  | (?P<block>/\*(?!\+).*?\*/)                       # a hint, /*+ … */, is no comment
+  | (?P<word>\w+)
+  | (?P<mark>\S)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_TAG = re.compile(_TAG_TEXT, re.DOTALL)
+_TAG_WORDS = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\w+|\S""")
+
+
+def normalised(sql: str) -> str:
+    """The words of a templated query: equal for texts that differ in comments, spacing and letter case only."""
+    return " ".join(_words(sql)).rstrip("; ")
+
+
+def fingerprint(model: IntervalModel | Source, used: Mapping[str, object]) -> str:
+    """A hash of what the model's rows depend on; `used` are the values of `env` and `var` in its templates."""
+    told: dict[str, object] = {"position": model.position, "axis": model.axis, "used": dict(used)}
+    if isinstance(model, Source):
+        told |= {"location": model.location, "format": model.format, "exec": model.exec}
+        told |= {"sql": normalised(model.bounds_sql or "")}
+    else:
+        groups = [[(d.model, d.before, d.after, d.optional) for d in group] for group in model.dependencies]
+        told |= {"sql": normalised(model.sql), "dependencies": groups}
+    text = json.dumps(told, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _words(sql: str) -> Iterator[str]:
+    for match in _PIECES.finditer(sql):
+        piece = match[0]
+        match match.lastgroup:
+            case "note" | "block":
+                continue
+            case "line":
+                # Jinja does not see SQL comments: a tag that stands in one still opens or closes a branch.
+                for tag in _TAG.finditer(piece):
+                    yield from _TAG_WORDS.findall(tag[0])
+            case "tag":
+                yield from _TAG_WORDS.findall(piece)
+            case "word":
+                yield piece.lower()
+            case _:
+                yield piece

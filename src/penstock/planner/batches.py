@@ -1,0 +1,72 @@
+"""Which chunks does one attempt do together?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from penstock.intervals import Interval
+from penstock.models.axis import shown
+from penstock.planner.lanes import Work
+from penstock.tasks import Lane, Order
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """How much one order may hold; it always holds at least one chunk."""
+
+    widened: int = 1024
+    """Chunks of one query over a contiguous run."""
+    listed: int = 32
+    """Chunks that are rendered one by one and read together."""
+    bytes: float = float(2**30)
+
+
+CAPS = Caps()
+
+
+def orders(work: Work, lane: Lane, chunks: Iterable[Interval], caps: Caps = CAPS) -> Iterator[Order]:
+    """`chunks` in orders, in their sequence; all chunks of an order read the same members."""
+    model, found = work.seen.model, work.ready
+    most = caps.widened if model.widens else caps.listed
+    batch: list[Interval] = []
+    batch_choices: tuple[str, ...] = ()
+    weight = 0.0
+    fixed = None if found.varies else tuple(group[0].dependency.model for group in found.groups)
+    per_position = _bytes_per_position(work, fixed or ())
+    for chunk in chunks:
+        choices = fixed if fixed is not None else found.choices(chunk)
+        if choices is None:
+            continue
+        if choices != batch_choices:
+            per_position = _bytes_per_position(work, choices)
+        more = chunk.size * per_position
+        fits = len(batch) < most and weight + more <= caps.bytes and choices == batch_choices
+        if batch and not (fits and (not model.widens or _touch(batch[-1], chunk))):
+            yield _order(work, lane, batch, batch_choices)
+            batch, weight = [], 0.0
+        batch.append(chunk)
+        batch_choices, weight = choices, weight + more
+    if batch:
+        yield _order(work, lane, batch, batch_choices)
+
+
+def _touch(one: Interval, other: Interval) -> bool:
+    return one.end == other.start or other.end == one.start
+
+
+def _bytes_per_position(work: Work, choices: tuple[str, ...]) -> float:
+    inputs = work.seen.inputs
+    return sum(inputs[name].bytes_per_position for name in set(choices) if name in inputs)
+
+
+def _order(work: Work, lane: Lane, batch: list[Interval], choices: tuple[str, ...]) -> Order:
+    chunks = tuple(sorted(batch))
+    axis = work.seen.model.axis
+    start, end = shown(chunks[0].start, axis), shown(chunks[-1].end, axis)
+    reason = {
+        "forward": f"new positions from {start} to {end}",
+        "repair": f"the inputs changed, or a rerun was asked for, between {start} and {end}",
+        "backfill": f"never built between {start} and {end}",
+    }[lane]
+    return Order(work.seen.model.name, lane, chunks, choices, reason)

@@ -1,0 +1,154 @@
+"""Which runs of cells are to be computed, in which lane, in which order?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from penstock.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
+from penstock.planner.observation import Observation
+from penstock.planner.ready import Readiness, readiness
+from penstock.tasks import Lane
+
+LANES: tuple[Lane, ...] = ("forward", "repair", "backfill")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One model's observation with all that follows from it and every lane needs."""
+
+    seen: Observation
+    ready: Readiness
+    frontier: int | None
+    """Forward goes on here; None when nothing was ever done and nothing is ready."""
+    split: int
+    """Forward computes what lies above, backfill what lies below."""
+    busy: IntervalSet
+    """Whole cells that are being worked on, or whose last attempt failed for good."""
+    repair: IntervalSet
+    """Whole cells that are stale and ready. They are nobody else's, so that lanes never overlap."""
+
+    def runs(self, lane: Lane) -> Iterator[Interval]:
+        """Runs of wanted cells, in the order in which they should be done."""
+        match lane:
+            case "forward":
+                yield from self._forward()
+            case "repair":
+                yield from reversed(self.repair.parts)
+            case "backfill":
+                if self.seen.model.schedules.backfill != "off":
+                    newest_first = self.seen.model.fill.backfill == "newest"
+                    yield from self._wanted_runs(MIN_POSITION, self.split, newest_first=newest_first)
+
+    def chunks(self, lane: Lane) -> Iterator[Interval]:
+        for run in self.runs(lane):
+            yield from self.cut(run, lane)
+
+    def cut(self, run: Interval, lane: Lane, near: int | None = None) -> Iterator[Interval]:
+        """The chunks of `run` (from the one that holds `near` on), less one at its end that has to wait for more."""
+        grid, splits = self.ready.grid, self.ready.splits
+        if run.end <= grid.down(run.start) + grid.cell and (grid.least <= 1 or lane == "repair"):
+            yield run
+            return
+        if lane == "forward" or (lane == "backfill" and self.seen.model.fill.backfill == "oldest"):
+            pieces = grid.upwards(run, self.ready.reach if splits else None, near)
+        else:
+            pieces = grid.downwards(run, self.ready.reach_back if splits else None, near)
+        if grid.least <= 1 or lane == "repair" or self.closed(run):
+            yield from pieces
+            return
+        for piece in pieces:
+            if piece.end < run.end or self.fresh(piece) >= grid.least:
+                yield piece
+
+    def closed(self, run: Interval) -> bool:
+        """What follows `run` is done, being done or not to be done: waiting makes it no longer."""
+        seen, end = self.seen, run.end
+        return (
+            end in (seen.model.limits.max, self.split) or end in seen.covered or end in self.busy or end in self.repair
+        )
+
+    def fresh(self, piece: Interval) -> int:
+        """How many positions of `piece` were never computed."""
+        return piece.size - self.seen.covered.within(piece.start, piece.end).size
+
+    def wanted(self, window: Interval) -> IntervalSet:
+        """Cells of `window` that are ready, have missing positions, and are nobody's yet."""
+        start, end = window.start, window.end
+        places = self.ready.places(window)
+        covered = self.seen.covered.within(start, end)
+        if places == covered:
+            return NOTHING
+        allowed = self.ready.on_grid(places)
+        missing = (allowed - covered).outward(self.ready.grid.cell) & allowed
+        return missing - self.busy.within(start, end) - self.repair.within(start, end)
+
+    def blocked(self, window: Interval) -> IntervalSet:
+        """Positions of `window` that are missing and not ready."""
+        whole = IntervalSet((window.start, window.end))
+        missing = whole - self.seen.covered.within(window.start, window.end) - self.ready.allowed(window)
+        return missing - self.busy.within(window.start, window.end)
+
+    def _wanted_runs(self, start: int, end: int, *, newest_first: bool) -> Iterator[Interval]:
+        for window in self.ready.windows(start, end, newest_first=newest_first):
+            wanted = self.wanted(window)
+            yield from reversed(wanted.parts) if newest_first else wanted
+
+    def next_start(self, frontier: int) -> int:
+        """Where strict order goes on: after the repair of the cell at the frontier, if it has one."""
+        part = self.repair.part_at(self.split)
+        return frontier if part is None else max(frontier, part.end)
+
+    def _forward(self) -> Iterator[Interval]:
+        if self.frontier is None or self.split == MAX_POSITION:
+            return
+        runs = self._wanted_runs(self.split, MAX_POSITION, newest_first=False)
+        if self.seen.model.fill.allow_gap_skipping:
+            yield from runs
+            return
+        first = next(runs, None)
+        if first is not None and first.start <= self.next_start(self.frontier):
+            yield first
+
+
+def work(seen: Observation) -> Work:
+    found = readiness(seen)
+    cell = found.grid.cell
+    busy = seen.in_flight.outward(cell) | seen.failed.outward(cell)
+    reached = frontier(seen, found)
+    split = MIN_POSITION if reached is None else found.grid.down(reached)
+    if seen.model.schedules.forwardfill == "off":
+        split = MAX_POSITION
+    return Work(seen, found, reached, split, busy, _repair(seen, found, busy))
+
+
+def frontier(seen: Observation, found: Readiness) -> int | None:
+    """The end of what was done below the tip; a never-run model begins at its newest chunk or at its oldest."""
+    if found.tip is None or found.low is None:
+        return None
+    # what was done above the tip (a wrong unit, a lag that grew) says nothing about where to go on
+    done = [end for one in (seen.covered, seen.in_flight) if (end := one.end_below(found.tip)) is not None]
+    if done and max(done) > found.low:
+        return max(done)
+    head = seen.model.fill.direction == "head"
+    for window in found.windows(MIN_POSITION, MAX_POSITION, newest_first=head):
+        if allowed := found.allowed(window):
+            return _newest_start(found, allowed.edges[-2], allowed.edges[-1]) if head else allowed.first
+    return None
+
+
+def _newest_start(found: Readiness, start: int, end: int) -> int:
+    earliest = max(start, found.grid.up(end - found.grid.size))
+    return max(earliest, found.grid.up(found.reach_back(end))) if found.splits else earliest
+
+
+def _repair(seen: Observation, found: Readiness, busy: IntervalSet) -> IntervalSet:
+    if not seen.stale:
+        return NOTHING
+    parts: list[Interval] = []
+    cell = found.grid.cell
+    for window in found.windows(found.grid.down(seen.stale.edges[0]), found.grid.up(seen.stale.edges[-1])):
+        if stale := seen.stale.within(window.start, window.end):
+            allowed = found.allowed(window)
+            parts += (stale & allowed).outward(cell) & allowed
+    return IntervalSet.of(parts) - busy

@@ -1,0 +1,150 @@
+"""What should be done now for one model, and what has to wait?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+
+from penstock.intervals import MIN_POSITION, Interval, IntervalSet
+from penstock.planner.batches import CAPS, Caps, orders
+from penstock.planner.explain import next_chunk, why_nothing
+from penstock.planner.lanes import Work, work
+from penstock.planner.observation import Observation, Wait
+from penstock.planner.verdicts import reason_to_wait, verdicts
+from penstock.planner.words import place, span, spans
+from penstock.tasks import Lane, Order
+
+Decision = Order | Wait
+_MOST_CHUNKS = 65_536
+"""Of one lane in one plan; what is left comes with the next."""
+_WINDOWS_FOR_A_REASON = 16
+"""How far below the frontier a blocked gap is looked for: it is only said, nothing depends on it."""
+
+
+def plan(seen: Observation, most: int = 2000, caps: Caps = CAPS) -> tuple[Decision, ...]:
+    """Every order that can be given now, at most `most`, forward first; and what waits, with its reason."""
+    one = work(seen)
+    if seen.paused:
+        return (Wait(seen.model.name, "paused"),)
+    forward, repair, backfill = (_lane(one, lane, caps) for lane in ("forward", "repair", "backfill"))
+    # a quarter each for what is not new, so that a long catch-up starves nobody; what they leave goes to forward
+    repairs = list(islice(repair, most // 4))
+    backfills = list(islice(backfill, most // 4))
+    news = list(islice(forward, most - len(repairs) - len(backfills)))
+    repairs += islice(repair, most - len(news) - len(repairs) - len(backfills))
+    backfills += islice(backfill, most - len(news) - len(repairs) - len(backfills))
+    found: list[Decision] = [*news, *repairs, *backfills]
+    found += _waits(one, moving=bool(news))
+    return tuple(found)
+
+
+def recheck(seen: Observation, order: Order) -> Order | Wait:
+    """`order` if it still holds, right before it runs; `seen.in_flight` must not hold the order itself."""
+    one = work(seen)
+    if order.scope - (seen.covered - seen.stale) == IntervalSet():
+        return Wait(seen.model.name, f"up to date: {spans(order.scope, seen.model.axis)} is covered", order.lane)
+    for chunk in order.chunks:
+        if why := _objection(one, order, chunk):
+            return Wait(seen.model.name, why, order.lane, chunk, verdicts(one, chunk))
+    if _holds(one, order):
+        return order
+    fresh = {one.ready.choices(chunk) for chunk in order.chunks}
+    if len(fresh) == 1 and (choices := fresh.pop()) is not None:
+        return replace(order, choices=choices)
+    return Wait(seen.model.name, "its chunks must read different inputs now: plan again", order.lane)
+
+
+def permanent_gaps(seen: Observation) -> tuple[tuple[Interval, str], ...]:
+    """What lies below the frontier and nothing will ever fill, with the reason."""
+    one = work(seen)
+    axis = seen.model.axis
+    first = seen.covered.first
+    found = []
+    for part in _permanent(one):
+        why = "backfill is off, and forward went on without it while it was not ready"
+        if first is None or part.end <= first or part.end == one.split:
+            why = f"backfill is off, and forward began at {place(part.end, axis)}"
+        found.append((part, why))
+    return tuple(found)
+
+
+def _lane(one: Work, lane: Lane, caps: Caps) -> Iterator[Order]:
+    return orders(one, lane, islice(one.chunks(lane), _MOST_CHUNKS), caps)
+
+
+def _permanent(one: Work) -> IntervalSet:
+    schedules = one.seen.model.schedules
+    if schedules.backfill != "off" or schedules.forwardfill == "off":
+        return IntervalSet()
+    if one.ready.low is None or one.frontier is None or one.ready.low >= one.split:
+        return IntervalSet()
+    below = IntervalSet((one.ready.low, one.split))
+    return below - one.seen.covered - one.busy - one.repair
+
+
+def _waits(one: Work, *, moving: bool) -> Iterator[Wait]:
+    seen, name, axis = one.seen, one.seen.model.name, one.seen.model.axis
+    if not moving:
+        chunk = next_chunk(one)
+        if chunk is None:
+            yield Wait(name, why_nothing(one))
+        else:
+            yield Wait(name, reason_to_wait(one, chunk), "forward", chunk, verdicts(one, chunk))
+    if seen.failed:
+        yield Wait(name, f"failed: {spans(seen.failed, axis)} is not tried again until its cause is fixed")
+    if seen.stale and (stale := seen.stale - one.repair - one.busy):
+        last = Interval(*stale.edges[-2:])
+        yield Wait(name, f"stale: {reason_to_wait(one, last)}", "repair", last, verdicts(one, last))
+    if permanent := _permanent(one):
+        yield Wait(name, f"backfill is off, so nothing will fill {spans(permanent, axis)}", "backfill", permanent=True)
+    elif (blocked := _newest_blocked(one)) is not None:
+        why = f"gap {span(blocked, axis)}: {reason_to_wait(one, blocked)}"
+        yield Wait(name, why, "backfill", blocked, verdicts(one, blocked))
+
+
+def _newest_blocked(one: Work) -> Interval | None:
+    if one.seen.model.schedules.backfill == "off":
+        return None
+    for window in islice(one.ready.windows(MIN_POSITION, one.split, newest_first=True), _WINDOWS_FOR_A_REASON):
+        if blocked := one.blocked(window):
+            last = Interval(*blocked.edges[-2:])
+            return Interval(max(last.start, last.end - one.ready.grid.size), last.end)
+    return None
+
+
+def _objection(one: Work, order: Order, chunk: Interval) -> str:
+    seen, found = one.seen, one.ready
+    running = seen.in_flight.within(chunk.start, chunk.end)
+    inside = found.low is not None and found.low <= chunk.start and found.high is not None and chunk.end <= found.high
+    if seen.paused or running or not inside or found.choices(chunk) is None:
+        return reason_to_wait(one, chunk)
+    if order.lane == "forward" and not seen.model.fill.allow_gap_skipping:
+        return _gap_below(seen, chunk)
+    return ""
+
+
+def _gap_below(seen: Observation, chunk: Interval) -> str:
+    """In strict order a chunk waits for those below it, also when one of them was planned and then failed."""
+    undone = [end for one in (seen.in_flight, seen.failed) if (end := one.end_below(chunk.start)) is not None]
+    reached = seen.covered.end_below(chunk.start)
+    if (reached is None and not undone) or (reached is not None and reached == chunk.start):
+        return ""
+    if reached is not None and not undone:
+        undone = [chunk.start]
+    axis = seen.model.axis
+    return f"in strict order (allow_gap_skipping is false): what ends at {place(max(undone), axis)} is not done"
+
+
+def _holds(one: Work, order: Order) -> bool:
+    """The members the order was planned with still cover every chunk."""
+    groups = one.ready.groups
+    if len(groups) != len(order.choices):
+        return False
+    for group, choice in zip(groups, order.choices, strict=True):
+        offer = next((offer for offer in group if offer.dependency.model == choice), None)
+        if offer is None and (choice or not any(o.dependency.optional for o in group)):
+            return False
+        if offer is not None and not offer.dependency.optional and not all(offer.covers(c) for c in order.chunks):
+            return False
+    return True

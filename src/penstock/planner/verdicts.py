@@ -1,0 +1,190 @@
+"""What was looked at for one chunk, and what does it wait for?"""
+
+from __future__ import annotations
+
+from penstock.intervals import MAX_POSITION, Interval, IntervalSet
+from penstock.planner.lanes import Work
+from penstock.planner.observation import Verdict
+from penstock.planner.ready import Offer, optional
+from penstock.planner.words import length, place, span, spans
+
+
+def verdicts(work: Work, chunk: Interval) -> tuple[Verdict, ...]:
+    """One verdict per member of each dependency group, then those about the model's own settings."""
+    found: list[Verdict] = []
+    for group in work.ready.groups:
+        chosen = False
+        for offer in group:
+            found.append(_verdict(offer, group, chunk, work.seen.model.axis, passed_over=chosen))
+            chosen = chosen or found[-1].ok
+    return (*found, *_own(work, chunk))
+
+
+def empty_inputs(work: Work) -> tuple[str, ...]:
+    """A sentence for each dependency group that has nothing at all."""
+    return tuple(
+        _waiting(group, [offer.input.why_empty or "nothing is there yet" for offer in group])
+        for group in work.ready.groups
+        if not optional(group) and not any(offer.counted for offer in group)
+    )
+
+
+def why_unbounded(work: Work) -> str | None:
+    """Said when neither an input nor a limit tells where to begin or to end."""
+    if work.ready.low is None:
+        return "no input has a position, so limits.min must say where to begin"
+    return None if work.ready.high is not None else "no input has a position, so limits.max must say where to end"
+
+
+def reason_to_wait(work: Work, chunk: Interval) -> str:
+    """Why `chunk` is not planned. Only asked when it is not: that the lanes did not yield it is what decides."""
+    seen, axis = work.seen, work.seen.model.axis
+    where = span(chunk, axis)
+    if seen.paused:
+        return "paused"
+    if done := _done(work, chunk):
+        return done
+    for check in (_outside, _blocked, _too_short, _out_of_order, _lane_off):
+        if why := check(work, chunk):
+            return why
+    if seen.failed.outward(work.ready.grid.cell).within(chunk.start, chunk.end):
+        return f"{where} shares a cell with a range that failed; it is tried again when its cause is fixed"
+    return f"waiting for {where} to be complete: {_missing(work, chunk)}"
+
+
+def _done(work: Work, chunk: Interval) -> str:
+    seen, axis = work.seen, work.seen.model.axis
+    if failed := seen.failed.within(chunk.start, chunk.end):
+        return f"failed: {spans(failed, axis)} is not tried again until its cause is fixed (see the failed tasks)"
+    if running := seen.in_flight.within(chunk.start, chunk.end):
+        return f"already being worked on: {spans(running, axis)}"
+    if not seen.covered.covers(chunk):
+        return ""
+    stale = seen.stale.within(chunk.start, chunk.end)
+    return "" if stale else f"up to date: {span(chunk, axis)} is covered"
+
+
+def _outside(work: Work, chunk: Interval) -> str:
+    limits, axis = work.seen.model.limits, work.seen.model.axis
+    if limits.min is not None and chunk.start < limits.min:
+        return f"outside the limits: limits.min is {place(limits.min, axis)}"
+    if limits.max is not None and chunk.end > limits.max:
+        return f"outside the limits: limits.max is {place(limits.max, axis)}"
+    return ""
+
+
+def _blocked(work: Work, chunk: Interval) -> str:
+    axis, low, end = work.seen.model.axis, work.ready.low, work.ready.inputs_end
+    reasons = [
+        _waiting(group, [_lacking(offer, chunk, axis) for offer in group])
+        for group in work.ready.groups
+        if not optional(group) and not any(offer.covers(chunk) for offer in group)
+    ]
+    if reasons:
+        return "; ".join(reasons)
+    if (unbounded := why_unbounded(work)) is not None:
+        return unbounded
+    if low is not None and chunk.start < low:
+        return f"nothing to compute: the inputs begin at {place(low, axis)}"
+    if work.ready.high is not None and chunk.end > work.ready.high:
+        buffer = work.seen.model.fill.buffer
+        has = "nothing" if end is None else place(end, axis)
+        return (
+            f"stays {length(buffer, axis)} behind its inputs (buffer): needs them up to "
+            f"{place(chunk.end + buffer, axis)}, has {has}"
+        )
+    return ""
+
+
+def _too_short(work: Work, chunk: Interval) -> str:
+    least, fresh = work.ready.grid.least, work.fresh(chunk)
+    if least <= 1 or fresh >= least or work.closed(chunk):
+        return ""
+    axis = work.seen.model.axis
+    return f"waiting for at least {length(least, axis)} (interval.min), has {length(fresh, axis)}"
+
+
+def _out_of_order(work: Work, chunk: Interval) -> str:
+    model, frontier = work.seen.model, work.frontier
+    if model.fill.allow_gap_skipping or frontier is None or chunk.start <= work.next_start(frontier):
+        return ""
+    return f"in strict order (allow_gap_skipping is false): waits until {place(frontier, model.axis)} was reached"
+
+
+def _lane_off(work: Work, chunk: Interval) -> str:
+    if work.seen.model.schedules.backfill == "off" and chunk.start < work.split:
+        return f"backfill is off: forward is already at {place(work.split, work.seen.model.axis)}"
+    return ""
+
+
+def _missing(work: Work, chunk: Interval) -> str:
+    axis, grid = work.seen.model.axis, work.ready.grid
+    cell = Interval(grid.down(chunk.start), max(grid.up(chunk.end), grid.down(chunk.start) + 1))
+    return _blocked(work, cell) or f"its cell is {span(cell, axis)}"
+
+
+def _waiting(group: tuple[Offer, ...], whys: list[str]) -> str:
+    if len(group) == 1:
+        return f"waiting for {group[0].dependency.model}: {whys[0]}"
+    each = "; ".join(f"{offer.dependency.model} {why}" for offer, why in zip(group, whys, strict=True))
+    return f"waiting for one of {', '.join(offer.dependency.model for offer in group)}: {each}"
+
+
+def _verdict(offer: Offer, group: tuple[Offer, ...], chunk: Interval, axis: str, *, passed_over: bool) -> Verdict:
+    name, kind = offer.dependency.model, offer.input.kind
+    if kind == "lookup":
+        rule, value = "is there", "there" if offer.counted else offer.input.why_empty or "nothing yet"
+    elif not offer.counted:
+        rule, value = "has rows" if kind == "source" else "is built", offer.input.why_empty or "nothing yet"
+    else:
+        rule, value = f"covers {span(offer.need(chunk), axis)}", _value(offer, chunk, axis)
+    if offer.covers(chunk):
+        why = "it does, but one listed before it is used" if passed_over else "it does"
+        return Verdict(name, rule, value, True, why)
+    if optional(group):
+        return Verdict(name, rule, value, True, "optional: does not limit")
+    return Verdict(name, rule, value, False, _lacking(offer, chunk, axis))
+
+
+def _value(offer: Offer, chunk: Interval, axis: str) -> str:
+    lacking = _lacked(offer, chunk)
+    if lacking is not None and not (offer.input.kind == "source" and lacking.end == offer.need(chunk).end):
+        return f"lacks {span(lacking, axis)}"
+    if offer.input.kind == "source" and offer.counted.end is not None:
+        return f"has up to {place(offer.counted.end, axis)}"
+    part = offer.counted.part_at(chunk.start)
+    return "nothing there" if part is None else f"has {span(part, axis)}"
+
+
+def _lacked(offer: Offer, chunk: Interval) -> Interval | None:
+    need = offer.need(chunk)
+    lacking = IntervalSet((need.start, need.end)) - offer.counted.within(need.start, need.end)
+    return next(iter(lacking), None)
+
+
+def _lacking(offer: Offer, chunk: Interval, axis: str) -> str:
+    lacking, need, end = _lacked(offer, chunk), offer.need(chunk), offer.counted.end
+    if not offer.counted or lacking is None:
+        return offer.input.why_empty or "nothing is there yet"
+    if lacking.end == need.end and end is not None and end <= need.end and end != MAX_POSITION:
+        lag = f" (lag {length(offer.input.lag, axis)} applied)" if offer.input.lag else ""
+        return f"needs up to {place(need.end, axis)}, has {place(end, axis)}{lag}"
+    if offer.input.kind == "source":
+        return f"its first row is at {place(offer.counted.edges[0], axis)}, needs from {place(need.start, axis)}"
+    return f"{span(lacking, axis)} is not built yet, or is being recomputed"
+
+
+def _own(work: Work, chunk: Interval) -> tuple[Verdict, ...]:
+    model, high = work.seen.model, work.ready.high
+    found = []
+    if model.limits.min is not None or model.limits.max is not None:
+        low = "the beginning" if model.limits.min is None else place(model.limits.min, model.axis)
+        top = "the end" if model.limits.max is None else place(model.limits.max, model.axis)
+        why = _outside(work, chunk)
+        found.append(Verdict(model.name, "within limits", f"{low} to {top}", not why, why or "it is"))
+    if model.fill.buffer and high is not None:
+        ok = chunk.end <= high
+        rule = f"stays {length(model.fill.buffer, model.axis)} behind its inputs"
+        why = "it does" if ok else f"may go up to {place(high, model.axis)} now"
+        found.append(Verdict(model.name, rule, f"up to {place(high, model.axis)}", ok, why))
+    return tuple(found)

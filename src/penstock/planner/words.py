@@ -1,0 +1,34 @@
+"""How does the planner say positions, ranges and lengths?"""
+
+from __future__ import annotations
+
+from penstock.intervals import MAX_POSITION, MIN_POSITION, Interval, IntervalSet
+from penstock.models.axis import SECOND, shown
+
+_UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
+
+
+def place(position: int, axis: str) -> str:
+    if position == MIN_POSITION:
+        return "the beginning"
+    return "the end" if position == MAX_POSITION else shown(position, axis)
+
+
+def span(interval: Interval, axis: str) -> str:
+    return f"[{place(interval.start, axis)}, {place(interval.end, axis)})"
+
+
+def spans(found: IntervalSet, axis: str, most: int = 3) -> str:
+    """The newest few ranges, and how many more there are."""
+    count = len(found)
+    newest = [
+        span(Interval(*found.edges[2 * i : 2 * i + 2]), axis) for i in range(count - 1, max(count - most, 0) - 1, -1)
+    ]
+    return ", ".join(newest) + (f" and {count - most} more" if count > most else "")
+
+
+def length(count: int, axis: str) -> str:
+    if axis != SECOND:
+        return f"{count} position" + ("" if count == 1 else "s")
+    size, unit = next((one for one in _UNITS if count % one[0] == 0), _UNITS[-1])
+    return f"{count // size} {unit}" + ("" if count == size else "s")

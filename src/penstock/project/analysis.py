@@ -1,0 +1,46 @@
+"""What is known about a query once it has been analysed?"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+
+_RULES = 1
+"""Raise it when the analysis changes, or remembered results of the old one would be believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the analysis of a rendered query depends on besides its text."""
+
+    position: str
+    axis: str
+    align: int
+    input_position: str | None
+    """The position column of the only input that is read; None when there is no such input."""
+    obstacle: str | None
+    """Why the query cannot be widened, whatever its text says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    grouped: bool
+    widens: bool
+    widens_reason: str
+    grain: int | None
+    """The position is the input's position, rounded down to multiples of this."""
+
+
+class QueryProblem(Exception):  # noqa: N818  # becomes a ProjectError once file and line are known
+    """A query that cannot be a model's; the line counts from the query's first."""
+
+    def __init__(self, message: str, line: int) -> None:
+        self.message, self.line = message, line
+        super().__init__(message)
+
+
+def digest(sql: str, facts: Facts) -> str:
+    """Equal digests mean equal analyses, so that a remembered one can be used."""
+    told = json.dumps([_RULES, sql, asdict(facts)], sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()

@@ -1,0 +1,249 @@
+"""Do the models fit together, and what are they as values?"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from penstock.models import (
+    Chunking,
+    Dependency,
+    Fill,
+    IntervalModel,
+    Limits,
+    Schedules,
+    Source,
+)
+from penstock.models.axis import SECOND, position
+from penstock.project import values
+from penstock.project.checks import built_checks
+from penstock.project.documents import Node, Scalar
+from penstock.project.drafts import Draft
+from penstock.project.link import Linked, Member, Members, environment
+from penstock.project.problems import Problems
+from penstock.project.settings import Settings, is_relative
+
+
+@dataclass(slots=True)
+class Builder:
+    """Makes values of drafts, parents first; every mistake goes to `problems`."""
+
+    drafts: Mapping[str, Draft]
+    settings: Settings
+    problems: Problems
+    axes: dict[str, str | None] = field(default_factory=dict)
+    """The axis of every positioned model so far; None where it cannot be known because of a mistake."""
+
+    def source(self, draft: Draft) -> Source:
+        keys = draft.keys
+        column = values.typed(keys.get("position"))
+        axis = (values.typed(keys.get("axis")) or SECOND) if column else None
+        if column:
+            self.axes[draft.name] = axis
+        self._check_source(draft, column)
+        scan, found = keys.get("scan"), values.typed(keys.get("completeness"))
+        complete: bool = found == "watermark" if found else axis == SECOND
+        return Source(
+            name=draft.name,
+            file=draft.file.file,
+            description=values.typed(keys.get("description")) or "",
+            tags=values.texts(keys.get("tags")),
+            env=environment(draft, self.settings),
+            position=column,
+            axis=axis,
+            axis_declared="axis" in keys.entries,
+            location=values.typed(keys.get("location")),
+            format=(values.typed(keys.get("format")) or "delta").lower(),
+            lag=self._length(keys.get("lag"), axis, "lag", 0),
+            recheck=self._length(keys.get("recheck"), axis, "recheck", 0) if "recheck" in keys.entries else None,
+            completeness=("watermark" if complete else "inclusive") if column else None,
+            incremental_scan_seconds=values.length(values.inside(scan, "incremental"), 10),
+            full_scan_seconds=values.length(values.inside(scan, "full"), 300),
+            bounds_sql=draft.file.body,
+            exec=_command(keys.get("exec")),
+            timeout_seconds=values.length(keys.get("timeout"), 1800),
+            retries=values.number(keys.get("retries"), 3),
+        )
+
+    def interval_model(self, linked: Linked) -> IntervalModel:
+        draft, keys = linked.draft, linked.draft.keys
+        axis = self._axis(linked)
+        self.axes[draft.name] = axis
+        fill = keys.get("fill")
+        model = IntervalModel(
+            name=draft.name,
+            file=draft.file.file,
+            sql=draft.file.body or "",
+            position=values.typed(keys.get("position")) or "",
+            axis=axis or SECOND,
+            interval=self._chunking(draft, axis),
+            dependencies=tuple(tuple(self._dependency(m, axis) for m in group) for group in linked.groups),
+            stand_ins=linked.stand_ins,
+            description=values.typed(keys.get("description")) or "",
+            tags=values.texts(keys.get("tags")),
+            env=environment(draft, self.settings),
+            schedules=self._schedules(draft),
+            limits=self._limits(draft, axis),
+            fill=Fill(
+                direction="tail" if values.typed(values.inside(fill, "direction")) == "tail" else "head",
+                allow_gap_skipping=values.flag(values.inside(fill, "allow_gap_skipping"), True),
+                buffer=self._length(values.inside(fill, "buffer"), axis, "fill.buffer", 0),
+                backfill="oldest" if values.typed(values.inside(fill, "backfill")) == "oldest" else "newest",
+            ),
+            max_inflight=values.number(keys.get("max_inflight"), 4),
+            cluster_by=values.texts(keys.get("cluster_by")),
+            deduplicate=values.flag(keys.get("deduplicate"), True),
+            checks=built_checks(keys.get("checks"), draft.name, self.drafts, self.settings.databases, self.problems),
+            on_schema_change=_on_schema_change(keys.get("on_schema_change")),
+            timeout_seconds=values.length(keys.get("timeout"), 1800),
+            retries=values.number(keys.get("retries"), 3),
+        )
+        if draft.sound:
+            self._check_bounded(linked, model)
+        return model
+
+    def _check_source(self, draft: Draft, column: str | None) -> None:
+        for key in ("axis", "lag", "recheck", "completeness") if column is None else ():
+            if key in draft.keys.entries:
+                self.problems.add(draft.at(key), f"{key!r} needs `position`: the column that carries the position")
+        asks = draft.file.body is not None or "exec" in draft.keys.entries
+        if asks and column is None and draft.sound:
+            self.problems.add(draft.where, f"{draft.name} asks for its bounds, so it needs `position`")
+        if draft.file.body is not None and "exec" in draft.keys.entries:
+            self.problems.add(draft.at("exec"), "the bounds come from the query or from `exec`; keep one")
+        location = values.typed(draft.keys.get("location"))
+        if location and is_relative(location) and self.settings.target.state is not None:
+            target = self.settings.target.name
+            said = f"the location {location!r} is relative, but the target {target!r} has state:"
+            self.problems.add(
+                draft.at("location"), f"{said} several machines read it, so it must be an absolute path or a URL"
+            )
+
+    def _axis(self, linked: Linked) -> str | None:
+        """The axis that is written, or that of the dependencies; they must agree."""
+        draft = linked.draft
+        written = values.typed(draft.keys.get("axis"))
+        known = [(m, axis) for m in linked.members if (axis := self.axes.get(m.model)) is not None]
+        if written is not None:
+            for member, axis in known:
+                if axis != written:
+                    said = f"{draft.name} is on the axis {written!r}, but {member.model} is on {axis!r}"
+                    self.problems.add(draft.at("axis"), said)
+            return written
+        for member, axis in known[1:]:
+            if axis != known[0][1]:
+                said = f"{draft.name} reads {known[0][0].model} on the axis {known[0][1]!r}"
+                self.problems.add(member.where, f"{said} and {member.model} on {axis!r}; they must agree")
+        unsure = any(m.model in self.axes and self.axes[m.model] is None for m in linked.members)
+        unsure = unsure or any(not self.drafts[m.model].sound for m in linked.members)
+        if not known:
+            return None if unsure else SECOND
+        return known[0][1]
+
+    def _chunking(self, draft: Draft, axis: str | None) -> Chunking:
+        node = draft.keys.get("interval")
+        if node is None:
+            return Chunking(1, 1, 1)
+        if isinstance(node, Scalar):
+            size = self._length(node, axis, "interval", 1)
+            parts = {"max": size, "min": size, "align": size}
+        else:
+            size = self._length(values.inside(node, "max"), axis, "interval.max", 1)
+            least = self._length(values.inside(node, "min"), axis, "interval.min", size)
+            align = self._length(values.inside(node, "align"), axis, "interval.align", size if least == size else 1)
+            parts = {"max": size, "min": least, "align": align}
+        for wrong, said in (
+            (parts["max"] < 1, "interval.max must be more than 0"),
+            (parts["align"] < 1, "interval.align must be more than 0"),
+            (parts["min"] > parts["max"], f"interval.min {parts['min']} is more than interval.max {parts['max']}"),
+            (
+                parts["align"] > 0 and parts["max"] % parts["align"] != 0,
+                f"interval.max {parts['max']} is not a multiple of interval.align {parts['align']}",
+            ),
+        ):
+            if wrong:
+                self.problems.add(draft.at("interval"), said)
+                return Chunking(1, 1, 1)
+        return Chunking(**parts)
+
+    def _dependency(self, member: Member, axis: str | None) -> Dependency:
+        keys = member.keys
+        finality = values.inside(keys, "finality")
+        rerun = values.typed(values.inside(keys, "on_change")) == "rerun"
+        return Dependency(
+            model=member.model,
+            before=self._length(values.inside(keys, "before"), axis, "before", 0),
+            after=self._length(values.inside(keys, "after"), axis, "after", 0),
+            optional=values.flag(values.inside(keys, "optional"), False),
+            finality=self._length(finality, axis, "finality", 0) if finality is not None else None,
+            on_change="rerun" if rerun else "ignore",
+        )
+
+    def _schedules(self, draft: Draft) -> Schedules:
+        node = draft.keys.get("schedules")
+        made = Schedules(*(values.typed(values.inside(node, key)) for key in ("forwardfill", "backfill")))
+        if made.forwardfill == "off" and made.backfill == "off":
+            said = f"{draft.name} would never run: at least one of forwardfill and backfill must stay on"
+            self.problems.add(draft.at("schedules"), said)
+        return made
+
+    def _limits(self, draft: Draft, axis: str | None) -> Limits:
+        node = draft.keys.get("limits")
+        least, most = (self._limit(values.inside(node, key), axis, f"limits.{key}") for key in ("min", "max"))
+        if least is not None and most is not None and least >= most:
+            said = f"limits.min {least} must be less than limits.max {most}"
+            self.problems.add(draft.at("limits"), said)
+            return Limits()
+        return Limits(least, most)
+
+    def _limit(self, node: Node | None, axis: str | None, name: str) -> int | None:
+        if not isinstance(node, Scalar):
+            return None
+        try:
+            found = position(str(node.value), axis or SECOND)
+        except ValueError as error:
+            self.problems.add(node.where, f"{name}: {error}")
+            return None
+        if found == 0:
+            self.problems.warn(node.where, f"{name}: 0 is read as no limit")
+        return found or None
+
+    def _length(self, node: Node | None, axis: str | None, name: str, default: int) -> int:
+        """A length on `axis`: units of time belong to `second` only."""
+        if not isinstance(node, Scalar):
+            return default
+        if not isinstance(node.value, int) and axis not in (SECOND, None):
+            said = f"{name}: {node.raw!r} is a time, but the axis is {axis!r}; write a number of positions"
+            self.problems.add(node.where, said)
+            return default
+        return values.length(node, default)
+
+    def _check_bounded(self, linked: Linked, model: IntervalModel) -> None:
+        """Without a positioned input nothing says where the data starts and ends."""
+        bounding = any(self._bounds(group, made) for group, made in zip(linked.groups, model.dependencies, strict=True))
+        unsure = any(not self.drafts[member.model].sound for member in linked.members) or not linked.readable
+        if bounding or unsure or (model.limits.min is not None and model.limits.max is not None):
+            return
+        said = f"{model.name} reads nothing that has a position, so nothing says where it starts and ends"
+        self.problems.add(linked.draft.where, f"{said}; set limits.min and limits.max")
+
+    def _bounds(self, group: Members, made: tuple[Dependency, ...]) -> bool:
+        return all(member.model in self.axes for member in group) and not any(d.optional for d in made)
+
+
+def _command(node: Node | None) -> tuple[str, ...] | None:
+    if isinstance(node, Scalar):
+        return tuple(shlex.split(node.raw))
+    return values.texts(node) or None
+
+
+def _on_schema_change(node: Node | None) -> Literal["add_columns", "fail", "rebuild"]:
+    match values.typed(node):
+        case "fail":
+            return "fail"
+        case "rebuild":
+            return "rebuild"
+        case _:
+            return "add_columns"

@@ -1,0 +1,173 @@
+"""Which files make up a project, and what is in them?"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from penstock.errors import UsageError
+from penstock.project.documents import Node, Table, read_document
+from penstock.project.problems import Problems, Where
+from penstock.project.settings import CONFIG, KINDS, Kind, Settings
+
+_MODEL_ENDINGS = frozenset({".sql", ".yml", ".yaml", ".py"})
+_SCRIPTS = "scripts"
+_FENCE = "---"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """One model file, cut into its keys and its query."""
+
+    file: str
+    kind: Kind
+    keys: Table
+    body: str | None
+    """The query; None when the file has none, as `.yml` files."""
+    body_line: int
+    readable: bool
+    """False: its keys could not be read, which is already reported."""
+
+    @property
+    def ending(self) -> str:
+        return PurePosixPath(self.file).suffix.lower()
+
+    @property
+    def stem(self) -> str:
+        return PurePosixPath(self.file).stem
+
+
+def find_root(start: Path) -> Path:
+    """The nearest folder, from `start` upwards, that holds `penstock.yml`."""
+    here = start.resolve()
+    for folder in (here, *here.parents):
+        if (folder / CONFIG).is_file():
+            return folder
+    raise UsageError(f"there is no {CONFIG} in {here} or above it", hint="run penstock init DIR, or give --project DIR")
+
+
+def collect(root: Path, settings: Settings, problems: Problems) -> dict[str, bytes]:
+    """The model files and scripts of the project, by their path as the settings spell it."""
+    found: dict[str, bytes] = {}
+    allowed = [root.resolve(), *((root / path).resolve() for path in settings.configured_paths)]
+    for kind in KINDS:
+        for path in settings.paths[kind]:
+            if not (root / path).exists() and path in settings.configured_paths:
+                problems.add(settings.configured_paths[path], f"paths.{kind}: there is no {path!r}")
+            for name, real in _walk(root, path, problems):
+                if not any(real.is_relative_to(place) for place in allowed):
+                    problems.add(Where(name, 1), f"it is a link to {real}, outside of the project")
+                elif real.suffix.lower() in _MODEL_ENDINGS or PurePosixPath(name).suffix.lower() in _MODEL_ENDINGS:
+                    found[name] = real.read_bytes()
+    for name, real in _walk(root, _SCRIPTS, problems):
+        if real.is_relative_to(allowed[0]):
+            found[name] = real.read_bytes()
+        else:
+            problems.add(Where(name, 1), f"it is a link to {real}, outside of the project")
+    return dict(sorted(found.items()))
+
+
+def model_files(files: Mapping[str, bytes], settings: Settings, problems: Problems) -> Iterator[ModelFile]:
+    """Every model file, read; a file that two kinds of path reach is an error."""
+    for name, content in sorted(files.items()):
+        kinds = [kind for kind in KINDS if any(_under(name, path) for path in settings.paths[kind])]
+        if not kinds or PurePosixPath(name).suffix.lower() not in _MODEL_ENDINGS:
+            continue
+        if len(kinds) > 1:
+            problems.add(Where(name, 1), "it lies under the paths of external and of transformation models; keep one")
+            continue
+        try:
+            text = content.decode("utf-8-sig").replace("\r\n", "\n")
+        except UnicodeDecodeError as error:
+            line = content[: error.start].count(b"\n") + 1
+            problems.add(Where(name, line), "the file is not UTF-8 text")
+            continue
+        yield _read(name, kinds[0], text, problems)
+
+
+def _walk(root: Path, path: str, problems: Problems) -> Iterator[tuple[str, Path]]:
+    """Files under `path` with their names in the bundle; links are followed once, hidden files are left out."""
+    top = root / path
+    prefix = _normal(path)
+    if top.is_file():
+        yield prefix, top.resolve()
+        return
+    seen: set[Path] = set()
+    for folder, folders, names in os.walk(top, followlinks=True):
+        here = Path(folder).resolve()
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
+        if here in seen:
+            folders.clear()
+            continue
+        seen.add(here)
+        inside = PurePosixPath(Path(folder).relative_to(top).as_posix())
+        for name in sorted(names):
+            if name.startswith("."):
+                continue
+            full = Path(folder) / name
+            if not full.exists():
+                problems.add(Where(str(prefix / inside / name), 1), "it is a link to nothing")
+                continue
+            yield str(PurePosixPath(prefix) / inside / name), full.resolve()
+
+
+def _normal(path: str) -> str:
+    return PurePosixPath(os.path.normpath(path)).as_posix()
+
+
+def _under(name: str, path: str) -> bool:
+    top = _normal(path)
+    return name == top or PurePosixPath(name).is_relative_to(top) or top == "."
+
+
+def _read(file: str, kind: Kind, text: str, problems: Problems) -> ModelFile:
+    ending = PurePosixPath(file).suffix.lower()
+    if ending == ".sql":
+        return _read_sql(file, kind, text, problems)
+    if ending == ".py":
+        return _read_python(file, kind, text)
+    keys = _keys(text, file, 1, problems)
+    return ModelFile(file, kind, keys or _nothing(file), None, 1, keys is not None)
+
+
+def _read_sql(file: str, kind: Kind, text: str, problems: Problems) -> ModelFile:
+    lines = text.split("\n")
+    start = next((n for n, line in enumerate(lines) if not _is_comment(line)), len(lines))
+    if start == len(lines) or lines[start].rstrip() != _FENCE:
+        return ModelFile(file, kind, _nothing(file), text, 1, True)
+    end = next((n for n in range(start + 1, len(lines)) if lines[n].rstrip() == _FENCE), None)
+    if end is None:
+        problems.add(Where(file, start + 1), f"the front matter has no closing {_FENCE}")
+        return ModelFile(file, kind, _nothing(file), None, 1, False)
+    keys = _keys("\n".join(lines[start + 1 : end]), file, start + 2, problems)
+    return ModelFile(file, kind, keys or _nothing(file), "\n".join(lines[end + 1 :]), end + 2, keys is not None)
+
+
+def _read_python(file: str, kind: Kind, text: str) -> ModelFile:
+    # Mistakes inside go unreported: a Python model is refused as a whole, and its name is all that matters.
+    try:
+        docstring = ast.get_docstring(ast.parse(text)) or ""
+    except (SyntaxError, ValueError):
+        docstring = ""
+    keys = _keys(docstring, file, 1, Problems())
+    return ModelFile(file, kind, keys or _nothing(file), None, 1, True)
+
+
+def _keys(text: str, file: str, first_line: int, problems: Problems) -> Table | None:
+    node: Node | None = read_document(text, file, problems, first_line)
+    if node is None or isinstance(node, Table):
+        return node
+    problems.add(node.where, "the file must hold keys, such as `interval: 1 hour`")
+    return None
+
+
+def _is_comment(line: str) -> bool:
+    plain = line.strip()
+    return not plain or plain.startswith("#") or (plain.startswith("--") and plain != _FENCE)
+
+
+def _nothing(file: str) -> Table:
+    return Table({}, {}, Where(file, 1))

@@ -1,0 +1,119 @@
+"""Is this one SELECT over known tables, and what does it do with its rows?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sqlglot import Dialect, exp
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from penstock.project.analysis import Analysis, Facts, QueryProblem
+from penstock.project.widening import widening
+
+_SPARK = Dialect.get_or_raise("spark")
+_TOKEN = re.compile(r"<Token .*?text: (.*?), line.*?>")
+_STARTS = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.L_PAREN, TokenType.VALUES})
+
+
+def analyse(sql: str, facts: Facts) -> Analysis:
+    """What the rendered query of an interval model is; a QueryProblem when it cannot be one."""
+    tree = one_select(sql)
+    _known_tables_only(tree)
+    grouped = any(True for _ in _groupings(tree))
+    columns = _output(tree)
+    if facts.position and columns is not None and facts.position.lower() not in columns:
+        listed = ", ".join(columns)
+        raise QueryProblem(
+            f"the query has no column {facts.position!r}, which is the model's position; it has {listed}", 1
+        )
+    proof = widening(tree, facts)
+    return Analysis(grouped, proof.holds, proof.reason, proof.grain)
+
+
+def check_bounds(sql: str) -> None:
+    """A bounds query is one SELECT with the columns min and max."""
+    columns = _output(one_select(sql))
+    missing = [name for name in ("min", "max") if columns is not None and name not in columns]
+    if missing:
+        raise QueryProblem(f"a bounds query needs the columns min and max; it has no {' and no '.join(missing)}", 1)
+
+
+def one_select(sql: str) -> exp.Query:
+    """The only statement in `sql`."""
+    try:
+        tokens = _SPARK.tokenize(sql)
+    except TokenError as error:
+        raise QueryProblem(f"the query cannot be read: {error}", 1) from None
+    statements = [part for part in _split(tokens) if part]
+    if not statements:
+        raise QueryProblem("the file has no query", 1)
+    first = statements[0][0]
+    if first.token_type not in _STARTS:
+        said = f"the query starts with {first.text.upper()!r}; a model is one SELECT"
+        raise QueryProblem(f"{said}, and Penstock replaces the rows of the interval by its result", first.line)
+    if len(statements) > 1:
+        second = statements[1][0]
+        said = f"there is a second statement ({second.text.upper()} …); a model is one SELECT"
+        raise QueryProblem(f"{said}, and Penstock replaces the rows of the interval by its result", second.line)
+    try:
+        trees = _SPARK.parser().parse(statements[0], sql)
+    except ParseError as error:
+        facts = error.errors[0] if error.errors else {}
+        raise QueryProblem(f"not valid SQL: {_in_words(facts, error)}", int(facts.get("line") or 1)) from None
+    tree = trees[0]
+    if not isinstance(tree, exp.Query):
+        raise QueryProblem("a model is one SELECT", first.line)
+    return tree
+
+
+def _in_words(facts: dict[str, object], error: ParseError) -> str:
+    near = str(facts.get("highlight") or "")
+    description = str(facts.get("description") or error).split(" for <class")[0].rstrip(".")
+    plain = _TOKEN.sub(lambda match: repr(match[1]), description)
+    return f"{plain} near {near!r}" if near and near not in plain else plain
+
+
+def _split(tokens: list[Token]) -> Iterator[list[Token]]:
+    part: list[Token] = []
+    for token in tokens:
+        if token.token_type == TokenType.SEMICOLON:
+            yield part
+            part = []
+        else:
+            part.append(token)
+    yield part
+
+
+def _known_tables_only(tree: exp.Query) -> None:
+    named = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    for table in tree.find_all(exp.Table):
+        if not isinstance(table.this, exp.Identifier):
+            continue
+        name = ".".join(part.name for part in table.parts)
+        if name.startswith("penstock_in_") or name.lower() in named:
+            continue
+        line = int(table.this.meta.get("line") or 1)
+        said = f"the query reads {name} directly, so nothing pins what it sees"
+        raise QueryProblem(f"{said}; declare it as a model and write {{{{ ref('{name}') }}}}", line)
+
+
+def _groupings(tree: exp.Query) -> Iterator[exp.Expr]:
+    yield from tree.find_all(exp.Group)
+    for call in tree.find_all(exp.AggFunc):
+        above = call.parent
+        while isinstance(above, exp.Filter | exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup):
+            above = above.parent
+        if not isinstance(above, exp.Window):
+            yield call
+
+
+def _output(tree: exp.Query) -> tuple[str, ...] | None:
+    """The names of the columns, lower case; None when a star hides them."""
+    select = tree.find(exp.Select)
+    if select is None or not isinstance(tree, exp.Select):
+        return None
+    names = tuple(column.output_name.lower() for column in select.expressions)
+    hidden = any(column.is_star or not name for column, name in zip(select.expressions, names, strict=True))
+    return None if hidden else names

@@ -1,0 +1,218 @@
+"""What SQL does a model run for one interval, and what does a source ask for its bounds?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from jinja2 import UndefinedError
+
+from penstock.intervals import Interval
+from penstock.models.axis import SECOND
+from penstock.project.documents import Plain
+from penstock.project.names import UnresolvedName, resolve
+from penstock.project.settings import Kind
+from penstock.project.templates import Missing, Names, Span, rendered
+
+_COLUMN = re.compile(r"([A-Za-z_]\w*|`[^`]+`)(\.([A-Za-z_]\w*|`[^`]+`))*")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MOMENT = 253_402_300_800
+"""Positions from the year 10000 on, which no literal can show."""
+_FIRST_MOMENT = -62_135_596_800
+
+
+@dataclass(frozen=True, slots=True)
+class RefUse:
+    """One `ref()` in a query: which table is read there."""
+
+    model: str
+    all: bool = False
+    """The whole table, not cut to the interval."""
+    absent: bool = False
+    """An optional input that has no data: an empty relation of its columns."""
+
+
+Ref = Callable[[RefUse], str]
+"""Turns a use into the relation that stands in the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanContext:
+    """Which part of a source a bounds query should look at."""
+
+    is_full: bool
+    previous_min: int | None = None
+    previous_max: int | None = None
+
+
+class Inputs:
+    """A `Ref` for the engine: each different use is the temporary view `penstock_in_<its place in uses>`."""
+
+    def __init__(self) -> None:
+        self.uses: list[RefUse] = []
+
+    def __call__(self, use: RefUse) -> str:
+        if use not in self.uses:
+            self.uses.append(use)
+        return f"`penstock_in_{self.uses.index(use)}`"
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """All that a model's template can speak of."""
+
+    name: str
+    position: str | None
+    axis: str
+    interval: int | None
+    groups: tuple[tuple[str, ...], ...]
+    positions: Mapping[str, str | None]
+    """The position column of every model in the project, by name."""
+    databases: Mapping[Kind, str]
+    env: Mapping[str, str] = field(repr=False)
+    vars: Mapping[str, Plain]
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
+    """A disabled member of an OR group, and a member of that group which is left."""
+
+
+def render_model(
+    sql: str, scene: Scene, bounds: Interval, *, choices: Sequence[str], ref: Ref, task_start: int, lane: str
+) -> str:
+    """The query of one interval. `choices` is the member used of each dependency group."""
+
+    def chosen(name: str, all: bool = False) -> str:  # noqa: A002  # the users' word
+        model = _found(name, scene)
+        for group, choice in zip(scene.groups, choices, strict=True):
+            if model in group:
+                return ref(RefUse(choice or model, all, absent=not choice))
+        raise UndefinedError(f"ref({name!r}) is not among the dependencies of {scene.name}")
+
+    return rendered(sql, _model_names(scene, bounds, chosen, task_start, lane))
+
+
+def references(sql: str, scene: Scene, bounds: Interval, lane: str) -> tuple[str, ...]:
+    """The names that `ref()` is called with when the query of one interval is made, whether they exist or not."""
+    called: list[str] = []
+
+    def noted(name: str, all: bool = False) -> str:  # noqa: A002  # the users' word
+        called.append(name)
+        return "`penstock_in_0`"
+
+    rendered(sql, _model_names(scene, bounds, noted, 0, lane))
+    return tuple(dict.fromkeys(called))
+
+
+def _model_names(
+    scene: Scene, bounds: Interval, ref: Callable[..., str], task_start: int, lane: str
+) -> dict[str, object]:
+    span = _span(bounds, scene.axis)
+    return {
+        **_common(scene),
+        "ref": ref,
+        "bounds": Span("bounds", span),
+        "range": Span("range", span),
+        "in_bounds": lambda column, type="timestamp": _in_bounds(column, type, bounds, scene.axis),  # noqa: A006
+        "task": Names("task", {"start": task_start, "direction": lane}),
+        "dep": _dep(scene),
+    }
+
+
+def render_scan(sql: str, scene: Scene, scan: ScanContext, ref: Ref) -> str:
+    """The query for the bounds of a source; there only the source itself can be read."""
+
+    def own(name: str) -> str:
+        if _found(name, scene) != scene.name:
+            raise UndefinedError(f"a bounds query reads its own table only: ref({scene.name!r})")
+        return ref(RefUse(scene.name, all=True))
+
+    unknown = "is not known in the first scan; use it inside {% if cache.is_incremental_scan %}"
+    cache = {
+        "is_incremental_scan": not scan.is_full,
+        "is_full_scan": scan.is_full,
+        "previous_min": Missing(f"cache.previous_min {unknown}") if scan.previous_min is None else scan.previous_min,
+        "previous_max": Missing(f"cache.previous_max {unknown}") if scan.previous_max is None else scan.previous_max,
+    }
+    names = {**_common(scene, relation=ref(RefUse(scene.name, all=True))), "ref": own, "cache": Names("cache", cache)}
+    return rendered(sql, names)
+
+
+MODEL_NAMES = frozenset(
+    {"ref", "bounds", "range", "in_bounds", "task", "dep", "self", "env", "var", "external", "transformation"}
+)
+SCAN_NAMES = frozenset({"ref", "cache", "self", "env", "var", "external", "transformation"})
+
+
+def moment(position: int) -> str:
+    """A timestamp that means the same in every session time zone."""
+    if not _FIRST_MOMENT <= position < _LAST_MOMENT:
+        return f"timestamp_seconds({position})"
+    return f"timestamp'{(_EPOCH + timedelta(seconds=position)).strftime('%Y-%m-%dT%H:%M:%SZ').rjust(20, '0')}'"
+
+
+def _common(scene: Scene, relation: str | None = None) -> dict[str, object]:
+    def var(name: str, default: Plain = None) -> Plain:
+        if name in scene.vars:
+            return scene.vars[name]
+        if default is None:
+            raise UndefinedError(f"there is no var {name!r}; add it to vars: in penstock.yml or give a default")
+        return default
+
+    database, table = scene.name.split(".")
+    own = {
+        "name": scene.name,
+        "database": database,
+        "table": table,
+        "position": scene.position or Missing(f"{scene.name} has no position"),
+        "partition": scene.position or Missing(f"{scene.name} has no position"),
+        "axis": scene.axis,
+        "interval": scene.interval if scene.interval is not None else Missing(f"{scene.name} has no interval"),
+        "relation": relation or Missing("self.relation is for bounds queries of sources"),
+    }
+    defaults: dict[str, object] = {str(kind): database for kind, database in scene.databases.items()}
+    return {"self": Names("self", own), "env": Names("env", scene.env), "var": var, **defaults}
+
+
+def _dep(scene: Scene) -> Names:
+    """Dependencies by database and table; the default databases by their placeholders too."""
+    databases: dict[str, dict[str, object]] = {}
+    for name in dict.fromkeys(member for group in scene.groups for member in group):
+        database, table = name.split(".")
+        position = scene.positions.get(name) or Missing(f"{name} has no position")
+        facts = {"name": name, "database": database, "table": table, "position": position, "partition": position}
+        databases.setdefault(database, {})[table] = Names(f"dep['{database}']['{table}']", facts)
+    made: dict[str, object] = {name: Names(f"dep['{name}']", tables) for name, tables in databases.items()}
+    for kind, database in scene.databases.items():
+        if database in made:
+            made[f"{{{{{kind}}}}}"] = made[database]
+    return Names("dep", made)
+
+
+def _span(bounds: Interval, axis: str) -> dict[str, object]:
+    only = Missing(f"start_time and end_time exist on the axis {SECOND!r} only; this axis is {axis!r}")
+    timed = axis == SECOND
+    return {
+        "start": bounds.start,
+        "end": bounds.end,
+        "start_time": moment(bounds.start) if timed else only,
+        "end_time": moment(bounds.end) if timed else only,
+    }
+
+
+def _in_bounds(column: str, type: str, bounds: Interval, axis: str) -> str:  # noqa: A002  # the users' word
+    if not _COLUMN.fullmatch(column):
+        raise UndefinedError(f"in_bounds({column!r}): give the name of a column")
+    if type not in ("timestamp", "bigint"):
+        raise UndefinedError(f"in_bounds(type={type!r}): it is 'timestamp' or 'bigint'")
+    timed = axis == SECOND and type == "timestamp"
+    start, end = (moment(p) if timed else str(p) for p in (bounds.start, bounds.end))
+    return f"({column} >= {start} and {column} < {end})"
+
+
+def _found(name: str, scene: Scene) -> str:
+    try:
+        model = resolve(name, {*scene.positions, *scene.stand_ins}, scene.databases)
+        return scene.stand_ins.get(model, model)
+    except UnresolvedName as error:
+        raise UndefinedError(f"ref({name!r}): {error}") from None

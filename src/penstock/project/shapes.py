@@ -1,0 +1,281 @@
+"""Which values may a key have, for the loader and for the JSON schema alike?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from penstock.project.documents import Items, Node, Plain, Scalar, Table
+from penstock.project.problems import Problems, Where, did_you_mean, nearest
+
+Json: TypeAlias = Mapping[str, "Json"] | list["Json"] | str | int | float | bool | None
+
+PROJECT_FILE = "the project"
+IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
+_UNIT = r"(s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?|w|weeks?)"
+DURATION = rf"([0-9]+ *{_UNIT} *)+"
+
+
+class Shape(Protocol):
+    """Checks a node and says the same as a JSON schema."""
+
+    @property
+    def expected(self) -> str:
+        """What a person should have written."""
+        ...
+
+    def fits(self, node: Node) -> bool:
+        """The node is of the right kind; what is inside of it may still be wrong."""
+        ...
+
+    def clean(self, node: Node, name: str, problems: Problems) -> Node | None:
+        """The node without its wrong parts, which are reported; None when nothing is left."""
+        ...
+
+    def schema(self) -> dict[str, Json]: ...
+
+
+def found(node: Node) -> str:
+    """What stands there, in words."""
+    match node:
+        case Scalar(value=None):
+            return "nothing"
+        case Scalar(value=bool()):
+            return node.raw
+        case Scalar(value=str()):
+            return repr(node.raw)
+        case Scalar():
+            return f"the number {node.raw}"
+        case Items():
+            return "a list"
+        case Table():
+            return "a mapping"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A shape without parts."""
+
+    expected: str
+    accepts: Callable[[Plain], bool]
+    json: Mapping[str, Json]
+
+    def fits(self, node: Node) -> bool:
+        return isinstance(node, Scalar) and self.accepts(node.value)
+
+    def clean(self, node: Node, name: str, problems: Problems) -> Node | None:
+        if self.fits(node):
+            return node
+        problems.add(node.where, f"{name} must be {self.expected}, not {found(node)}")
+        return None
+
+    def schema(self) -> dict[str, Json]:
+        return dict(self.json)
+
+
+def text(expected: str, pattern: str) -> Leaf:
+    made: dict[str, Json] = {"type": "string", "pattern": f"^({pattern})$"}
+    return Leaf(expected, lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None, made)
+
+
+def integer(least: int) -> Leaf:
+    made: dict[str, Json] = {"type": "integer", "minimum": least}
+    return Leaf(f"a whole number of at least {least}", lambda value: type(value) is int and value >= least, made)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    values: tuple[str, ...]
+
+    @property
+    def expected(self) -> str:
+        return ", ".join(self.values[:-1]) + f" or {self.values[-1]}" if len(self.values) > 1 else self.values[0]
+
+    def fits(self, node: Node) -> bool:
+        return isinstance(node, Scalar) and node.value in self.values
+
+    def clean(self, node: Node, name: str, problems: Problems) -> Node | None:
+        if self.fits(node):
+            return node
+        near = did_you_mean(node.raw, self.values) if isinstance(node, Scalar) else ""
+        problems.add(node.where, f"{name} must be {self.expected}, not {found(node)}{near}")
+        return None
+
+    def schema(self) -> dict[str, Json]:
+        return {"enum": list(self.values)}
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    item: Shape
+
+    @property
+    def expected(self) -> str:
+        return f"a list, each item {self.item.expected}"
+
+    def fits(self, node: Node) -> bool:
+        return isinstance(node, Items)
+
+    def clean(self, node: Node, name: str, problems: Problems) -> Node | None:
+        if not isinstance(node, Items):
+            problems.add(node.where, f"{name} must be {self.expected}, not {found(node)}")
+            return None
+        cleaned = (self.item.clean(item, f"an item of {name}", problems) for item in node.items)
+        return Items(tuple(item for item in cleaned if item is not None), node.where)
+
+    def schema(self) -> dict[str, Json]:
+        return {"type": "array", "items": self.item.schema()}
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    """A mapping whose keys the author chooses."""
+
+    value: Shape
+    key: str | None = None
+    """A pattern for the keys."""
+
+    @property
+    def expected(self) -> str:
+        return "a mapping"
+
+    def fits(self, node: Node) -> bool:
+        return isinstance(node, Table)
+
+    def clean(self, node: Node, name: str, problems: Problems) -> Node | None:
+        if not isinstance(node, Table):
+            problems.add(node.where, f"{name} must be {self.expected}, not {found(node)}")
+            return None
+        entries: dict[str, Node] = {}
+        for key, value in node.entries.items():
+            if self.key is not None and not re.fullmatch(self.key, key):
+                problems.add(node.at(key), f"{key!r} cannot be a name in {name}")
+            elif (cleaned := self.value.clean(value, inner(name, key), problems)) is not None:
+                entries[key] = cleaned
+        return Table(entries, {key: node.lines[key] for key in entries}, node.where)
+
+    def schema(self) -> dict[str, Json]:
+        if self.key is None:
+            return {"type": "object", "additionalProperties": self.value.schema()}
+        named: dict[str, Json] = {f"^({self.key})$": self.value.schema()}
+        return {"type": "object", "patternProperties": named, "additionalProperties": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """The first shape that fits decides."""
+
+    shapes: tuple[Shape, ...]
+    expected: str
+
+    def fits(self, node: Node) -> bool:
+        return any(shape.fits(node) for shape in self.shapes)
+
+    def clean(self, node: Node, name: str, problems: Problems) -> Node | None:
+        for shape in self.shapes:
+            if shape.fits(node):
+                return shape.clean(node, name, problems)
+        problems.add(node.where, f"{name} must be {self.expected}, not {found(node)}")
+        return None
+
+    def schema(self) -> dict[str, Json]:
+        return {"anyOf": [shape.schema() for shape in self.shapes]}
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    name: str
+    shape: Shape
+    about: str = ""
+    types: frozenset[str] = frozenset()
+    """The model types it is for; empty where that does not matter."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableOf:
+    """A mapping with known keys."""
+
+    keys: tuple[Key, ...]
+    required: tuple[str, ...] = ()
+    nullable: bool = False
+    one_of: tuple[str, ...] = ()
+    """Exactly one of these must be written."""
+
+    @property
+    def expected(self) -> str:
+        return f"a mapping with {', '.join(key.name for key in self.keys)}"
+
+    def fits(self, node: Node) -> bool:
+        return isinstance(node, Table) or (self.nullable and isinstance(node, Scalar) and node.value is None)
+
+    def clean(self, node: Node, name: str, problems: Problems) -> Node | None:
+        if not self.fits(node):
+            problems.add(node.where, f"{name} must be {self.expected}, not {found(node)}")
+            return None
+        if not isinstance(node, Table):
+            return Table({}, {}, node.where)
+        shapes = {key.name: key.shape for key in self.keys}
+        unknown = [key for key in node.entries if key not in shapes]
+        say_unknown(((node.at(key), key) for key in unknown), name, shapes, problems)
+        entries: dict[str, Node] = {}
+        for key, value in node.entries.items():
+            if key in shapes and (cleaned := shapes[key].clean(value, inner(name, key), problems)) is not None:
+                entries[key] = cleaned
+        whole = self._complete(node, name, {nearest(key, shapes) for key in unknown}, problems)
+        return Table(entries, {key: node.lines[key] for key in entries}, node.where) if whole else None
+
+    def _complete(self, node: Table, name: str, meant: set[str | None], problems: Problems) -> bool:
+        """Nothing needed is missing. What a misspelt key was `meant` to be is not reported a second time."""
+        missing = [key for key in self.required if key not in node.entries]
+        for key in missing:
+            if key not in meant:
+                problems.add(node.where, f"{name} needs the key {key!r}")
+        chosen = [key for key in self.one_of if key in node.entries]
+        wrong_choice = bool(self.one_of) and len(chosen) != 1
+        if wrong_choice and not meant.intersection(self.one_of):
+            problems.add(node.where, f"{name} must have exactly one of {', '.join(self.one_of)}")
+        return not missing and not wrong_choice
+
+    def schema(self) -> dict[str, Json]:
+        made = object_schema(self.keys, self.required)
+        if self.one_of:
+            made["oneOf"] = [{"required": [key]} for key in self.one_of]
+        return {**made, "type": ["object", "null"]} if self.nullable else made
+
+
+def inner(name: str, key: str) -> str:
+    """How a key inside of `name` is called; the project itself has no name."""
+    return f"{name}.{key}" if name != PROJECT_FILE else key
+
+
+def say_unknown(unknown: Iterable[tuple[Where, str]], name: str, known: Iterable[str], problems: Problems) -> None:
+    names = tuple(known)
+    for where, key in unknown:
+        near = did_you_mean(key, names) or f"; it can have {', '.join(names)}"
+        problems.add(where, f"{name} has no key {key!r}{near}")
+
+
+def object_schema(keys: Iterable[Key], required: Iterable[str] = ()) -> dict[str, Json]:
+    def described(key: Key) -> dict[str, Json]:
+        return {**key.shape.schema(), **({"description": key.about} if key.about else {})}
+
+    made: dict[str, Json] = {"type": "object", "properties": {key.name: described(key) for key in keys}}
+    needed: list[Json] = list(required)
+    return {**made, "additionalProperties": False, **({"required": needed} if needed else {})}
+
+
+NAME = text("a name of letters, digits and _", IDENTIFIER)
+TEXT = Leaf("text", lambda value: isinstance(value, str) and value != "", {"type": "string", "minLength": 1})
+FLAG = Leaf("true or false", lambda value: isinstance(value, bool), {"type": "boolean"})
+WHOLE = Leaf("a whole number", lambda value: type(value) is int, {"type": "integer"})
+SHARE = Leaf(
+    "a number from 0 to 1",
+    lambda value: isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1,
+    {"type": "number", "minimum": 0, "maximum": 1},
+)
+PLAIN = Leaf("one value", lambda value: value is not None, {"type": ["string", "number", "boolean"]})
+LENGTH = Either(
+    (integer(0), text("a duration", DURATION)), "a duration such as 30s, 5 minutes, 1 hour, or a number of 0 or more"
+)

@@ -1,0 +1,157 @@
+"""Does each template make a query that can run, and may chunks share one?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from penstock.models import IntervalModel, Source
+from penstock.project import templates, values
+from penstock.project.analysis import Analysis, Facts, QueryProblem, digest
+from penstock.project.drafts import Draft
+from penstock.project.link import LANES, TRIAL_BOUNDS, Linked, body_place, scene
+from penstock.project.problems import Problems, did_you_mean
+from penstock.project.render import SCAN_NAMES, Inputs, RefUse, ScanContext, Scene, render_model, render_scan
+from penstock.project.settings import Settings
+
+_CHUNK_NAMES = ("bounds", "range", "task", "in_bounds")
+_SCANS = (ScanContext(True), ScanContext(False, 1, 2))
+
+
+@dataclass(slots=True)
+class Trial:
+    """Renders and analyses queries; every mistake goes to `problems`."""
+
+    settings: Settings
+    positions: Mapping[str, str | None]
+    problems: Problems
+    known: Mapping[str, Analysis]
+    """Analyses remembered from an earlier reading, by digest: with them the SQL parser is not even imported."""
+    analyses: dict[str, Analysis] = field(default_factory=dict)
+
+    def model(self, linked: Linked, model: IntervalModel, sound: bool) -> IntervalModel:
+        """`model` with what the analysis of its query found; its interval is not `sound` when it has mistakes."""
+        draft, groups = linked.draft, tuple(tuple(d.model for d in group) for group in model.dependencies)
+        where = scene(
+            draft,
+            self.settings,
+            linked=linked,
+            axis=model.axis,
+            groups=groups,
+            positions=self.positions,
+            interval=model.interval.max,
+        )
+        try:
+            uses = self._rendered(model, where)
+        except templates.TemplateProblem as problem:
+            self.problems.add(body_place(draft, problem.line), problem.message)
+            return model
+        sql, inputs = uses
+        facts = Facts(
+            position=model.position,
+            axis=model.axis,
+            align=model.interval.align,
+            input_position=self._input_position(model, inputs),
+            obstacle=_obstacle(model, inputs),
+        )
+        try:
+            analysis = self._analysed(sql, facts)
+        except QueryProblem as problem:
+            self.problems.add(body_place(draft, problem.line), problem.message)
+            return model
+        if sound:
+            self._check_chunks(draft, model, analysis)
+        return replace(model, widens=analysis.widens, widens_reason=analysis.widens_reason)
+
+    def source(self, draft: Draft, source: Source) -> None:
+        """Tries the bounds query, if there is one, in both kinds of scan."""
+        sql = source.bounds_sql
+        if sql is None:
+            return
+        where = scene(draft, self.settings, axis=source.axis or "", groups=(), positions=self.positions, interval=0)
+        try:
+            unknown = sorted(templates.names_used(sql) - SCAN_NAMES)
+            for name in unknown:
+                said = f"the template uses {name!r}, which is undefined{did_you_mean(name, SCAN_NAMES)}"
+                self.problems.add(body_place(draft, templates.name_line(sql, name)), said)
+            for scan in _SCANS if not unknown else ():
+                self._bounds_checked(render_scan(sql, where, scan, Inputs()))
+        except (templates.TemplateProblem, QueryProblem) as problem:
+            self.problems.add(body_place(draft, problem.line), problem.message)
+
+    def _rendered(self, model: IntervalModel, where: Scene) -> tuple[str, list[RefUse]]:
+        """The first of several renderings; all of them must work."""
+        first: tuple[str, list[RefUse]] | None = None
+        choices = [group[0].model for group in model.dependencies]
+        for bounds in TRIAL_BOUNDS:
+            for lane in LANES:
+                inputs = Inputs()
+                sql = render_model(
+                    model.sql, where, bounds, choices=choices, ref=inputs, task_start=bounds.end, lane=lane
+                )
+                first = first or (sql, inputs.uses)
+        return first or ("", [])
+
+    def _analysed(self, sql: str, facts: Facts) -> Analysis:
+        key = digest(sql, facts)
+        if key in self.known:
+            self.analyses[key] = self.known[key]
+        else:
+            from penstock.project.query import analyse  # noqa: PLC0415  # sqlglot takes 0.2 s to import
+
+            self.analyses[key] = analyse(sql, facts)
+        return self.analyses[key]
+
+    def _bounds_checked(self, sql: str) -> None:
+        key = digest(sql, _BOUNDS)
+        if key not in self.known:
+            from penstock.project.query import check_bounds  # noqa: PLC0415  # sqlglot takes 0.2 s to import
+
+            check_bounds(sql)
+        self.analyses[key] = Analysis(grouped=True, widens=False, widens_reason="a bounds query", grain=None)
+
+    def _input_position(self, model: IntervalModel, uses: list[RefUse]) -> str | None:
+        """The position column of the one input that is read; alternatives must agree on it."""
+        read = {use.model for use in uses}
+        columns = {
+            self.positions.get(member.model)
+            for group in model.dependencies
+            if any(member.model in read for member in group)
+            for member in group
+        }
+        return next(iter(columns)) if len(columns) == 1 and len(read) == 1 else None
+
+    def _check_chunks(self, draft: Draft, model: IntervalModel, analysis: Analysis) -> None:
+        chunk, where = model.interval, draft.at("interval")
+        aligned = "align" in (table.entries if (table := values.table(draft.keys.get("interval"))) else {})
+        if analysis.grouped and not chunk.strict and not aligned:
+            said = "the query groups rows, so a partial chunk would overwrite a whole group with a part of it"
+            self.problems.add(where, f"{said}; add interval.align, or make the interval strict (min = max)")
+            return
+        if analysis.grain is not None and chunk.align % analysis.grain:
+            said = (
+                f"{model.position} comes in steps of {analysis.grain}, but chunks start at multiples of {chunk.align}"
+            )
+            self.problems.add(where, f"{said}: rows would fall outside of their chunk; align must be a multiple of it")
+        for name, limit in (("min", model.limits.min), ("max", model.limits.max)):
+            if analysis.grouped and limit is not None and limit % chunk.align:
+                said = f"limits.{name} {limit} is not a multiple of interval.align {chunk.align}"
+                self.problems.add(draft.at("limits"), f"{said}, so it would cut a group of rows in two")
+
+
+_BOUNDS = Facts(position="", axis="", align=1, input_position=None, obstacle="a bounds query")
+
+
+def _obstacle(model: IntervalModel, uses: list[RefUse]) -> str | None:
+    """Why chunks cannot share one query, whatever it says."""
+    mentioned = [name for name in _CHUNK_NAMES if name in templates.names_used(model.sql)]
+    if mentioned:
+        return f"it mentions {mentioned[0]}"
+    if len(uses) != 1:
+        return f"it reads {len(uses)} inputs"
+    if uses[0].all:
+        return f"it reads all of {uses[0].model}"
+    group = next(group for group in model.dependencies if any(d.model == uses[0].model for d in group))
+    if any(d.before or d.after for d in group):
+        return f"it looks beyond its own interval into {uses[0].model}"
+    return f"{uses[0].model} is optional" if any(d.optional for d in group) else None

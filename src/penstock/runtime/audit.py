@@ -1,0 +1,56 @@
+"""Has anybody else written to our tables?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.engine.audit import ForeignCommit, foreign_commits
+from penstock.engine.log import TableMissing, latest_version
+from penstock.models import Graph, IntervalModel
+from penstock.runtime.places import Places, position_column
+from penstock.state.records import Generation, World
+from penstock.state.store import State
+
+
+def audit(state: State, storage: Mapping[str, str], places: Places, graph: Graph, world: World) -> None:
+    """Raise an invalidation for what a commit touched that no task of ours owns; OPTIMIZE and its like are accepted."""
+    for name, generation in world.working.items():
+        model = graph.models.get(name)
+        if isinstance(model, IntervalModel) and generation.accepted_snapshot is not None:
+            _audit(state, storage, places, model, generation, generation.accepted_snapshot)
+
+
+def _audit(
+    state: State,
+    storage: Mapping[str, str],
+    places: Places,
+    model: IntervalModel,
+    generation: Generation,
+    accepted: int,
+) -> None:
+    location = places.table(generation.location)
+    latest = latest_version(location, storage)
+    if latest == accepted:
+        return
+    try:
+        column = position_column(model)
+        if latest is None or column is None:
+            raise TableMissing(location)
+        found = foreign_commits(location, min(accepted, latest - 1), latest, (), position=column, storage=storage)
+    except TableMissing:
+        reason = f"the table at {location} is gone"
+        state.invalidate(model.name, generation.covered, reason, "audit", f"gone:{generation.id}:{accepted}")
+        return
+    owned = state.owned([commit.task for commit in found if commit.task is not None])
+    foreign = [commit for commit in found if commit.task is None or commit.task not in owned]
+    harmful = [commit for commit in foreign if commit.scope & generation.covered]
+    for commit in harmful:
+        scope = commit.scope & generation.covered
+        state.invalidate(model.name, scope, _reason(commit), "audit", f"foreign:{generation.id}:{commit.version}")
+    if not harmful and len(foreign) == len(found):
+        state.accept_snapshot(generation.no, accepted, latest)
+
+
+def _reason(commit: ForeignCommit) -> str:
+    who = f"task {commit.task}, which was never accepted" if commit.task else "another program"
+    return f"{commit.operation} by {who} changed it at snapshot {commit.version}"

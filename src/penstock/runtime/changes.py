@@ -1,0 +1,51 @@
+"""What would applying this project do?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.models import IntervalModel
+from penstock.planner.plan import plan
+from penstock.planner.observation import Observation
+from penstock.runtime.definitions import definitions
+from penstock.runtime.run import observer
+from penstock.runtime.survey import observation
+from penstock.runtime.workspace import Workspace
+from penstock.state.records import Change, World
+from penstock.tasks import Order
+
+
+def planned_changes(workspace: Workspace) -> list[dict[str, object]]:
+    """Per model what changes, why, and how many intervals are to be filled now; nothing is stored."""
+    world = workspace.state.world()
+    world = replace(world, sources={r.model: r for r in observer(workspace, None).observe_all(world)})
+    return [_row(workspace, world, change) for change in workspace.state.changes(definitions(workspace.project))]
+
+
+def _row(workspace: Workspace, world: World, change: Change) -> dict[str, object]:
+    return {
+        "model": change.model,
+        "change": change.change,
+        "type": change.type,
+        "reason": change.reason,
+        "intervals": _intervals(workspace, world, change),
+    }
+
+
+def _intervals(workspace: Workspace, world: World, change: Change) -> int:
+    model = workspace.project.graph.models.get(change.model)
+    if not isinstance(model, IntervalModel):
+        return 0
+    seen = observation(model, workspace.project.graph, world)
+    if change.change in ("new", "rebuild"):
+        seen = Observation(model, seen.inputs)
+    return sum(len(order.chunks) for order in plan(seen, most=10**9) if isinstance(order, Order))
+
+
+def needs_consent(changes: list[dict[str, object]]) -> list[str]:
+    """What `apply` asks about before it does it."""
+    return [
+        f"{row['model']}: {row['change']} ({row['reason']})"
+        for row in changes
+        if row["change"] in ("rebuild", "removed")
+    ]

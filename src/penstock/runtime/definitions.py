@@ -1,0 +1,50 @@
+"""In which words does the state database know a project?"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+from penstock.models import IntervalModel, Model
+from penstock.project import Project
+from penstock.state.records import Definition
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def definitions(project: Project) -> tuple[Definition, ...]:
+    return tuple(_definition(project, model) for model in project.graph.models.values())
+
+
+def _definition(project: Project, model: Model) -> Definition:
+    config: dict[str, object] = {"description": model.description, "tags": list(model.tags), "file": model.file}
+    fingerprint = project.fingerprints[model.name]
+    if not isinstance(model, IntervalModel):
+        return Definition(model.name, model.type, fingerprint, model.axis, model.position, config)
+    interval = model.interval
+    config |= {"interval": {"max": interval.max, "min": interval.min, "align": interval.align}, "sql": model.sql}
+    edges = tuple(
+        (member.model, number, ordinal, member.before, member.after, member.optional)
+        for number, group in enumerate(model.dependencies)
+        for ordinal, member in enumerate(group)
+    )
+    return Definition(
+        name=model.name,
+        type=model.type,
+        fingerprint=fingerprint,
+        axis=model.axis,
+        position=model.position,
+        config=config,
+        edges=edges,
+        max_inflight=model.max_inflight,
+        retries=model.retries,
+    )
+
+
+def bundle(project: Project) -> bytes:
+    """Every file of the project in one archive; equal projects give equal bytes."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in sorted(project.files.items()):
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), content)
+    return target.getvalue()

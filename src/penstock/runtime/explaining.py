@@ -1,0 +1,104 @@
+"""Why does a chunk run or wait, and what would it run?"""
+
+from __future__ import annotations
+
+from penstock.engine.portable import portable
+from penstock.errors import UsageError
+from penstock.intervals import Interval
+from penstock.models import IntervalModel, Source
+from penstock.models.axis import position, shown
+from penstock.planner.explain import explain
+from penstock.planner.observation import Observation
+from penstock.runtime.jobs import frontier, looks_beyond, renderings
+from penstock.runtime.places import position_column
+from penstock.runtime.status import status
+from penstock.runtime.survey import observation
+from penstock.runtime.workspace import Workspace
+from penstock.tasks import Order
+
+
+def explained(workspace: Workspace, name: str, at: str | None) -> dict[str, object]:
+    """The planner's own words about one chunk."""
+    full = workspace.resolve(name)
+    model = workspace.project.graph.models[full]
+    if isinstance(model, Source):
+        return _source(workspace, model)
+    seen = observation(model, workspace.project.graph, workspace.state.world())
+    found = explain(seen, _at(model, at))
+    return {
+        "model": full,
+        "type": model.type,
+        "decision": found.decision,
+        "reason": found.reason,
+        "chunk": [found.chunk.start, found.chunk.end] if found.chunk else None,
+        "chunk_text": _text(found.chunk, model.axis),
+        "checks": [
+            {"dependency": v.dependency, "rule": v.rule, "value": v.value, "ok": v.ok, "why": v.why}
+            for v in found.verdicts
+        ],
+        "strategy": "widened" if model.widens else "interval",
+        "key": None,
+        "strategy_reason": model.widens_reason,
+    }
+
+
+def _source(workspace: Workspace, source: Source) -> dict[str, object]:
+    answer = status(workspace.project, workspace.places, workspace.state.world(), (source.name,))
+    models = answer["models"]
+    row = models[0] if isinstance(models, list) else {}
+    return {
+        "model": source.name,
+        "type": source.type,
+        "decision": "wait",
+        "reason": f"a source is observed, not computed: {row['reason']}",
+        "chunk": None,
+        "chunk_text": "",
+        "checks": [],
+        "strategy": None,
+        "key": None,
+        "strategy_reason": None,
+    }
+
+
+def rendered(workspace: Workspace, name: str, at: str | None) -> dict[str, object]:
+    """The SELECT of one chunk in portable form: the same rows in any Spark session with Delta."""
+    full = workspace.resolve(name)
+    model = workspace.project.graph.models[full]
+    if isinstance(model, Source):
+        raise UsageError(f"{full} is a source: it is observed, nothing is computed for it")
+    world = workspace.state.world()
+    seen = observation(model, workspace.project.graph, world)
+    found = explain(seen, _at(model, at))
+    chunk = found.chunk or _any_chunk(seen)
+    choices = found.choices or tuple(group[0].model for group in model.dependencies)
+    order = Order(full, "forward", (chunk,), choices, "render")
+    pins = frontier(model, choices, workspace.project, world)
+    (one,) = renderings(
+        model, order, workspace.project, workspace.places, pins, int(world.at.timestamp()), text=portable
+    )
+    column = position_column(model)
+    sql = one.sql
+    if looks_beyond(model) and column is not None:
+        sql = f"select * from (\n{sql}\n) where {column.name} is inside [{chunk.start}, {chunk.end})"
+    return {"model": full, "sql": sql, "chunk": [chunk.start, chunk.end], "chunk_text": _text(chunk, model.axis)}
+
+
+def _any_chunk(seen: Observation) -> Interval:
+    covered = seen.covered.end
+    size = seen.model.interval.max
+    if covered is None:
+        raise UsageError(f"{seen.model.name} has no chunk yet: its inputs hold nothing", hint="give one with --at")
+    return Interval(covered - size, covered)
+
+
+def _at(model: IntervalModel, at: str | None) -> int | None:
+    if at is None:
+        return None
+    try:
+        return position(at, model.axis)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _text(chunk: Interval | None, axis: str) -> str:
+    return "" if chunk is None else f"[{shown(chunk.start, axis)}, {shown(chunk.end, axis)})"

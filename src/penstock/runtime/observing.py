@@ -1,0 +1,173 @@
+"""What do the sources hold now?"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Literal, Protocol
+
+from penstock.engine.files import PositionColumn
+from penstock.engine.observe import Bounds, Completeness, UnreadableLog, complete_bounds, merged_bounds, observe_delta
+from penstock.engine.scan import VIEW
+from penstock.errors import PenstockError, SourceError
+from penstock.models import Source
+from penstock.models.axis import SECOND
+from penstock.project import Project, ScanContext, render_bounds
+from penstock.runtime.places import Places, position_column
+from penstock.state.records import SourceRecord, World
+
+Scan = Literal["full", "incremental"]
+_SHOWN_OUTPUT = 300
+
+
+class Scanner(Protocol):
+    """What observing asks of Spark, for sources whose log does not tell."""
+
+    def scan_bounds(
+        self, location: str, source_format: str, position: PositionColumn, sql: str | None
+    ) -> tuple[int | None, int | None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """Looks at sources; what it sees is the caller's to keep."""
+
+    project: Project
+    places: Places
+    scanner: Scanner | None
+    """None: nothing may start Spark; sources that need a scan keep what is known of them."""
+    environ: Mapping[str, str]
+
+    def observe_all(self, world: World) -> Iterator[SourceRecord]:
+        """Every source as it is now. One that cannot be read keeps its old bounds, and says why."""
+        for model in self.project.graph.models.values():
+            if isinstance(model, Source):
+                yield self._observe(model, world.sources.get(model.name) or _unknown(model), world.at)
+
+    def _observe(self, source: Source, known: SourceRecord, now: datetime) -> SourceRecord:
+        try:
+            record = self._from_log(source, known, now) if _by_log(source) else self._by_scan(source, known, now)
+        except PenstockError as error:
+            return replace(known, error=error.message)
+        return known if record is None else replace(record, observed_at=now, error=None)
+
+    def _from_log(self, source: Source, known: SourceRecord, now: datetime) -> SourceRecord | None:
+        location, column = self.places.source(source), position_column(source)
+        storage = self.project.settings.target.storage
+        try:
+            seen = observe_delta(
+                location,
+                column,
+                completeness(source),
+                known.snapshot if known.observed_at else None,
+                storage,
+                previous_table_id=known.table_id,
+            )
+        except UnreadableLog:
+            return self._by_scan(source, known, now)
+        if seen is None:
+            return known
+        record = replace(
+            known,
+            table_id=seen.table_id,
+            snapshot=seen.snapshot,
+            schema_hash=seen.schema_hash,
+            columns=seen.columns,
+            min_pos=seen.min_pos,
+            end_pos=seen.end_pos,
+            bytes=seen.bytes,
+            rows=seen.rows,
+        )
+        if not seen.needs_scan or column is None:
+            return record
+        if self.scanner is None:
+            return None
+        found = self.scanner.scan_bounds(location, source.format, column, None)
+        merged = merged_bounds(None, complete_bounds(*found, completeness(source)), "full")
+        return replace(record, min_pos=merged.min_pos, end_pos=merged.end_pos)
+
+    def _by_scan(self, source: Source, known: SourceRecord, now: datetime) -> SourceRecord | None:
+        column = position_column(source)
+        if column is None:
+            return replace(known)  # a lookup is read as it is; there is nothing to measure
+        kind = _due(source, known, now)
+        if kind is None or (self.scanner is None and source.exec is None):
+            return None
+        scanned = self._scanned(source, column, known, kind)
+        old = Bounds(known.min_pos, known.end_pos)
+        merged = merged_bounds(old, scanned, kind)
+        record = replace(known, min_pos=merged.min_pos, end_pos=merged.end_pos, incremental_scan_at=now)
+        return replace(record, full_scan_at=now) if kind == "full" else record
+
+    def _scanned(self, source: Source, column: PositionColumn, known: SourceRecord, kind: Scan) -> Bounds:
+        if source.exec is not None:
+            return _from_program(source, self.project, self.environ)
+        sql = None
+        if source.bounds_sql is not None:
+            last = None if known.end_pos is None else known.end_pos - (completeness(source) == "inclusive")
+            sql = render_bounds(source, self.project, ScanContext(kind == "full", known.min_pos, last), lambda _: VIEW)
+        assert self.scanner is not None  # noqa: S101
+        found = self.scanner.scan_bounds(self.places.source(source), source.format, column, sql)
+        return complete_bounds(*found, completeness(source))
+
+
+def completeness(source: Source) -> Completeness:
+    return source.completeness or ("watermark" if (source.axis or SECOND) == SECOND else "inclusive")
+
+
+def _by_log(source: Source) -> bool:
+    return source.format == "delta" and source.bounds_sql is None and source.exec is None
+
+
+def _due(source: Source, known: SourceRecord, now: datetime) -> Scan | None:
+    """The first scan is a full one; later ones come as often as the source asks for."""
+    if known.full_scan_at is None or now - known.full_scan_at >= timedelta(seconds=source.full_scan_seconds):
+        return "full"
+    last = known.incremental_scan_at or known.full_scan_at
+    if now - last < timedelta(seconds=source.incremental_scan_seconds):
+        return None
+    return "incremental" if source.bounds_sql is not None else "full"
+
+
+def _from_program(source: Source, project: Project, environ: Mapping[str, str]) -> Bounds:
+    """Run the source's program and read the JSON it prints."""
+    assert source.exec is not None  # noqa: S101
+    allowed = {name: environ[name] for name in ("PATH", "HOME", "LANG", "TZ") if name in environ}
+    own = {"SELF_DATABASE": source.database, "SELF_TABLE": source.table, "SELF_POSITION": source.position or ""}
+    try:
+        done = subprocess.run(
+            source.exec,
+            cwd=project.root,
+            env={**allowed, **project.settings.env, **source.env, **own},
+            capture_output=True,
+            text=True,
+            timeout=source.timeout_seconds,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SourceError(
+            f"{source.name}: its program could not be run: {error}", hint=f"see exec in {source.file}"
+        ) from error
+    said = (done.stderr or done.stdout).strip()[-_SHOWN_OUTPUT:]
+    if done.returncode:
+        raise SourceError(f"{source.name}: its program ended with exit code {done.returncode}: {said}")
+    try:
+        answer = json.loads(done.stdout)
+        low, high = answer["min"], answer["max"]
+    except (ValueError, KeyError, TypeError):
+        shown = done.stdout.strip()[-_SHOWN_OUTPUT:]
+        raise SourceError(
+            f'{source.name}: its program must print {{"min": …, "max": …}}, but printed {shown!r}'
+        ) from None
+    if not all(value is None or (isinstance(value, int) and not isinstance(value, bool)) for value in (low, high)):
+        raise SourceError(
+            f"{source.name}: its program must print whole numbers or null, but printed {low!r} and {high!r}"
+        )
+    return complete_bounds(low, high, completeness(source))
+
+
+def _unknown(source: Source) -> SourceRecord:
+    return SourceRecord(source.name, None, None, None, {}, None, None, None, None, None, None, None, None)

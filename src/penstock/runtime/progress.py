@@ -1,0 +1,49 @@
+"""What does a person want to hear while work is going on?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.tasks import Order
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """One attempt ended."""
+
+    order: Order
+    outcome: str
+    """succeeded, retrying, dead, split, released or lost."""
+    seconds: float
+    rows: int = 0
+    written: bool = False
+    error: str | None = None
+
+
+class Progress(Protocol):
+    """Told by `run` what happens, in this order, from several threads."""
+
+    def planned(self, orders: tuple[Order, ...]) -> None: ...
+
+    def started(self, order: Order) -> None: ...
+
+    def finished(self, result: Finished) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+class Silent:
+    """Nobody is listening."""
+
+    def planned(self, orders: tuple[Order, ...]) -> None:
+        return
+
+    def started(self, order: Order) -> None:
+        return
+
+    def finished(self, result: Finished) -> None:
+        return
+
+    def note(self, text: str) -> None:
+        return

@@ -1,0 +1,77 @@
+"""What do the registered tables say, at one moment?"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.scope import traverse_scope
+
+from penstock.engine.job import InputRead
+from penstock.errors import UsageError
+from penstock.runtime.places import pin, reading
+from penstock.runtime.workspace import Workspace
+from penstock.state.records import World
+
+
+def query(workspace: Workspace, sql: str) -> list[dict[str, object]]:
+    """One SELECT: our tables at the accepted snapshot, sources at the observed one."""
+    tree = _select(sql)
+    world = workspace.state.world()
+    reads: dict[str, InputRead] = {}
+    for table in _tables(tree):
+        name = _name(workspace, table)
+        if name not in reads:
+            reads[name] = _read(workspace, world, name, f"penstock_q_{len(reads)}")
+        view = exp.to_identifier(reads[name].view, quoted=True)
+        alias = table.alias or table.name
+        table.replace(exp.alias_(exp.Table(this=view), alias, table=True))
+    return workspace.engine.query(tree.sql(dialect="spark"), tuple(reads.values()))
+
+
+def _select(sql: str) -> exp.Query:
+    try:
+        trees = [tree for tree in sqlglot.parse(sql, dialect="spark") if tree is not None]
+    except SqlglotError as error:
+        raise UsageError(f"the query cannot be read: {error}") from None
+    tree = trees[0] if len(trees) == 1 else None
+    if not isinstance(tree, exp.Query):
+        raise UsageError("query takes exactly one SELECT", hint="no other statement, and only one")
+    if tree.find(exp.Insert, exp.Create, exp.Drop, exp.Delete, exp.Update, exp.Merge, exp.Into):
+        raise UsageError("query takes a SELECT that changes nothing")
+    return tree
+
+
+def _tables(tree: exp.Query) -> list[exp.Table]:
+    """The tables that are not names of a CTE."""
+    found: dict[int, exp.Table] = {}
+    for scope in traverse_scope(tree):
+        for table in scope.tables:
+            shadowed = not table.db and isinstance(scope.sources.get(table.alias_or_name), type(scope))
+            if not shadowed:
+                found[id(table)] = table
+    return list(found.values())
+
+
+def _name(workspace: Workspace, table: exp.Table) -> str:
+    if not isinstance(table.this, exp.Identifier) or table.catalog:
+        raise UsageError(f"{table.sql(dialect='spark')} is no registered table")
+    wanted = f"{table.db}.{table.name}" if table.db else table.name
+    models = workspace.project.graph.models
+    fits = [name for name in models if wanted in (name, name.split(".")[1])]
+    if len(fits) == 1:
+        return fits[0]
+    near = fits or get_close_matches(wanted, [*models, *(name.split(".")[1] for name in models)], n=3, cutoff=0.4)
+    raise UsageError(
+        f"{wanted} is {'more than one table' if fits else 'no registered table'}",
+        hint=f"nearest: {', '.join(near)}" if near else f"there are {', '.join(models)}",
+    )
+
+
+def _read(workspace: Workspace, world: World, name: str, view: str) -> InputRead:
+    found = pin(name, workspace.project.graph, world, serving=True)
+    if found is None:
+        raise UsageError(f"{name} has no rows yet", hint=f"penstock explain {name} says what it waits for")
+    return reading(view, name, found, workspace.project.graph, workspace.places)

@@ -1,0 +1,133 @@
+"""How is every model doing, in the words that scripts read?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from penstock.intervals import MIN_POSITION, IntervalSet
+from penstock.models import IntervalModel, Source
+from penstock.models.axis import SECOND
+from penstock.planner.observation import Wait
+from penstock.planner.plan import permanent_gaps, plan
+from penstock.planner.ready import gaps
+from penstock.project import Project
+from penstock.runtime.places import Places
+from penstock.runtime.survey import observation, seen_input
+from penstock.state.records import Work, World
+from penstock.tasks import Order
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Health and the reason for it."""
+
+    health: str
+    reason: str
+
+
+def status(project: Project, places: Places, world: World, names: tuple[str, ...]) -> dict[str, object]:
+    models = [project.graph.models[name] for name in names or project.graph.models]
+    return {
+        "project": project.settings.name,
+        "revision": world.revision,
+        "at": _iso(world.at),
+        "models": [
+            _source(project, places, world, model)
+            if isinstance(model, Source)
+            else _interval(project, places, world, model)
+            for model in models
+        ],
+    }
+
+
+def _source(project: Project, places: Places, world: World, source: Source) -> dict[str, object]:
+    record = world.sources.get(source.name)
+    axis = (source.axis or SECOND) if source.position else None
+    offered = IntervalSet()
+    if record and record.min_pos is not None and record.end_pos is not None:
+        offered = IntervalSet.of([(record.min_pos, record.end_pos - source.lag)])
+    seen = seen_input(source.name, axis or SECOND, project.graph, world)
+    error = record.error if record else None
+    reason = error or (seen.why_empty if not seen.available else "observed")
+    fresh = datetime.fromtimestamp(record.end_pos, UTC) if record and record.end_pos and axis == SECOND else None
+    return {
+        "name": source.name,
+        "type": source.type,
+        "desired": "active",
+        "health": "failing" if error else "ok" if seen.available else "blocked",
+        "reason": reason,
+        "generation": None,
+        "location": places.source(source) if source.location else None,
+        "snapshot": record.snapshot if record else None,
+        "axis": axis,
+        "coverage": [],
+        "available": pairs(offered),
+        "gaps": [],
+        "stale": [],
+        "permanent_gaps": [],
+        **_freshness(fresh, world.at),
+        "tasks": _tasks(Work()),
+        "last_error": error,
+    }
+
+
+def _interval(project: Project, places: Places, world: World, model: IntervalModel) -> dict[str, object]:
+    seen = observation(model, project.graph, world)
+    generation, work = world.current.get(model.name), world.work.get(model.name, Work())
+    condition = _condition(model, project, world, work)
+    covered = generation.covered if generation else IntervalSet()
+    fresh = datetime.fromtimestamp(covered.end, UTC) if covered.end is not None and model.axis == SECOND else None
+    return {
+        "name": model.name,
+        "type": model.type,
+        "desired": "paused" if seen.paused else "active",
+        "health": condition.health,
+        "reason": condition.reason,
+        "generation": str(generation.id) if generation else None,
+        "location": places.table(generation.location) if generation else None,
+        "snapshot": generation.accepted_snapshot if generation else None,
+        "axis": model.axis,
+        "coverage": pairs(covered),
+        "available": pairs(covered - generation.stale if generation else covered),
+        "gaps": pairs(gaps(seen)),
+        "stale": pairs(generation.stale if generation else IntervalSet()),
+        "permanent_gaps": [[[gap.start, gap.end], why] for gap, why in permanent_gaps(seen)],
+        **_freshness(fresh, world.at),
+        "tasks": _tasks(work),
+        "last_error": work.last_error,
+    }
+
+
+def _condition(model: IntervalModel, project: Project, world: World, work: Work) -> Condition:
+    seen = observation(model, project.graph, world)
+    if work.dead_tasks:
+        return Condition("failing", work.last_error or "its last task failed")
+    decisions = plan(seen)
+    orders = [decision for decision in decisions if isinstance(decision, Order)]
+    if orders:
+        return Condition("lagging", f"{sum(len(order.chunks) for order in orders)} intervals are ready to be computed")
+    if work.queued or work.running or work.retrying:
+        return Condition("lagging", f"{work.queued + work.running + work.retrying} tasks are under way")
+    reason = next((decision.reason for decision in decisions if isinstance(decision, Wait)), "up to date")
+    needed = [group for group in model.dependencies if not any(member.optional for member in group)]
+    starved = any(not any(seen.inputs[member.model].available for member in group) for group in needed)
+    return Condition("blocked" if starved else "ok", reason)
+
+
+def _tasks(work: Work) -> dict[str, int]:
+    return {"queued": work.queued, "running": work.running, "retrying": work.retrying, "dead": work.dead_tasks}
+
+
+def _freshness(fresh: datetime | None, now: datetime) -> dict[str, object]:
+    lag = None if fresh is None else int((now - fresh).total_seconds())
+    return {"data_timestamp": _iso(fresh), "lag_seconds": lag, "target_lag_seconds": None}
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat()
+
+
+def pairs(found: IntervalSet) -> list[list[int]]:
+    """Sorted, disjoint, half-open; what reaches back without end is not shown."""
+    return [[part.start, part.end] for part in found if part.start != MIN_POSITION]

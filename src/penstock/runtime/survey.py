@@ -1,0 +1,63 @@
+"""What does the planner need to know of every model, given what the database remembers?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from penstock.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet
+from penstock.models import Graph, IntervalModel, Source
+from penstock.planner.observation import Input, Observation
+from penstock.state.records import SourceRecord, Work, World
+
+
+def observation(model: IntervalModel, graph: Graph, world: World) -> Observation:
+    """One model and its inputs as `world` shows them."""
+    generation = world.working.get(model.name)
+    work = world.work.get(model.name, Work())
+    return Observation(
+        model=model,
+        inputs={
+            dependency.model: seen_input(dependency.model, model.axis, graph, world) for dependency in model.inputs
+        },
+        covered=generation.covered if generation else NOTHING,
+        stale=generation.stale if generation else NOTHING,
+        in_flight=work.in_flight,
+        failed=work.dead,
+        paused=model.name in world.paused,
+    )
+
+
+def without_own(seen: Observation, scope: IntervalSet) -> Observation:
+    """The same as a worker sees it that holds `scope`: its own work is not in its way."""
+    return replace(seen, in_flight=seen.in_flight - scope, failed=seen.failed - scope)
+
+
+def seen_input(name: str, axis: str, graph: Graph, world: World) -> Input:
+    parent = graph.models[name]
+    if isinstance(parent, Source):
+        return _source_input(parent, axis, world.sources.get(name))
+    generation = world.working.get(name)
+    available = generation.covered - generation.stale if generation else NOTHING
+    return Input(name, "interval", available, available.first, why_empty="nothing of it is built yet")
+
+
+def _source_input(source: Source, axis: str, record: SourceRecord | None) -> Input:
+    positioned = source.position is not None and (source.axis or axis) == axis
+    kind: Literal["source", "lookup"] = "source" if positioned else "lookup"
+    if record is None or record.observed_at is None:
+        why = record.error if record and record.error else "it was never observed"
+        return Input(source.name, kind, NOTHING, None, why_empty=why)
+    if not positioned:
+        return Input(source.name, "lookup", EVERYTHING, None)
+    if record.min_pos is None or record.end_pos is None:
+        return Input(source.name, "source", NOTHING, None, why_empty="it has no rows yet")
+    end = record.end_pos - source.lag
+    length = max(record.end_pos - record.min_pos, 1)
+    return Input(
+        source.name,
+        "source",
+        IntervalSet((MIN_POSITION, end)),
+        record.min_pos,
+        bytes_per_position=(record.bytes or 0) / length,
+    )

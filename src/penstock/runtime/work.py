@@ -1,0 +1,142 @@
+"""How does one claimed task become rows in a table?"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from penstock.engine.job import Digest, Job, Staged, Step
+from penstock.engine.publish import FileSetChanged
+from penstock.errors import AttemptError, ConflictError, EngineError, LeaseLostError, PenstockError, StateError
+from penstock.intervals import Interval
+from penstock.models import IntervalModel
+from penstock.planner.observation import Wait
+from penstock.planner.plan import recheck
+from penstock.project import Project
+from penstock.runtime.jobs import frontier, job
+from penstock.runtime.places import Places
+from penstock.runtime.progress import Finished
+from penstock.runtime.survey import observation, without_own
+from penstock.state.records import Generation, World
+from penstock.state.store import State
+from penstock.tasks import Commit, Cost, Lease
+
+PUBLISH_ROUNDS = 5
+
+
+class Engine(Protocol):
+    """What an attempt asks of Spark and Delta."""
+
+    def stage(self, job: Job, step: Step) -> Staged: ...
+
+    def restage(self, staged: Staged, step: Step) -> Staged: ...
+
+    def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged: ...
+
+    def find_commit(self, location: str, task: UUID) -> Commit | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Everything a worker works with."""
+
+    project: Project
+    places: Places
+    state: State
+    engine: Engine
+    step: Step
+
+
+def work(bench: Bench, lease: Lease) -> Finished:
+    """Do one claimed task to its end; failures are recorded, bugs are not caught."""
+    began = time.monotonic()
+    try:
+        result = _attempt(bench, lease)
+    except LeaseLostError as error:
+        return Finished(lease.order, "lost", time.monotonic() - began, error=str(error))
+    except StateError:
+        raise
+    except PenstockError as error:
+        return _failed(bench, lease, error, time.monotonic() - began)
+    if isinstance(result, Wait):
+        bench.state.release(lease, result.reason)
+        return Finished(lease.order, "released", time.monotonic() - began, error=result.reason)
+    rows = sum(chunk.rows for chunk in result.chunks)
+    return Finished(lease.order, "succeeded", time.monotonic() - began, rows, result.written)
+
+
+def _attempt(bench: Bench, lease: Lease) -> Commit | Wait:
+    world = bench.state.world()
+    generation = world.working.get(lease.order.model)
+    if generation is None or generation.no != lease.generation:
+        return Wait(lease.order.model, "its generation was replaced meanwhile")
+    if lease.attempt > 1:
+        adopted = bench.engine.find_commit(bench.places.table(generation.location), lease.uuid)
+        if adopted is not None:
+            return _accept(bench, lease, adopted)
+    model = bench.project.graph.interval_model(lease.order.model)
+    verdict = recheck(without_own(observation(model, bench.project.graph, world), lease.order.scope), lease.order)
+    if isinstance(verdict, Wait):
+        return verdict
+    prepared = _prepare(bench, lease, model, generation, world)
+    bench.step("claimed")
+    bench.state.intend(lease, prepared.frontier, generation.accepted_snapshot, f"{lease.uuid}/{lease.attempt}")
+    bench.step("intended")
+    staged = bench.engine.stage(prepared, bench.step)
+    bench.step("staged")
+    return _publish(bench, lease, staged)
+
+
+def _prepare(bench: Bench, lease: Lease, model: IntervalModel, generation: Generation, world: World) -> Job:
+    pins = frontier(model, lease.order.choices, bench.project, world)
+    known: dict[Interval, Digest] = {}
+    if generation.covered & lease.order.scope:
+        for record in bench.state.covers(generation.no, lease.order.scope):
+            if record.digest is not None:
+                known[record.interval] = Digest(*record.digest)
+    return job(lease, model, generation, bench.project, bench.places, pins, known, int(world.at.timestamp()))
+
+
+def _publish(bench: Bench, lease: Lease, staged: Staged) -> Commit:
+    """Publish under the generation's lock; when the files moved meanwhile, keep other rows and try again."""
+    for _ in range(PUBLISH_ROUNDS):
+        with bench.state.publishing(lease) as publication:
+            bench.step("locked")
+            outcome = bench.engine.publish(staged, bench.step)
+            if isinstance(outcome, Commit):
+                publication.record(outcome, _digests(outcome), staged.cost, _strategy(staged.job), staged.warnings)
+                bench.step("recorded")
+        if isinstance(outcome, Commit):
+            bench.step("published")
+            return outcome
+        staged = bench.engine.restage(staged, bench.step)
+    raise ConflictError(
+        f"{lease.order.model}: the table changed {PUBLISH_ROUNDS} times while the attempt tried to publish",
+        hint="is another program writing to it?",
+    )
+
+
+def _accept(bench: Bench, lease: Lease, commit: Commit) -> Commit:
+    """Record what an earlier attempt of the same task committed before its worker was lost."""
+    with bench.state.publishing(lease) as publication:
+        publication.record(commit, _digests(commit), Cost(), "adopted", ())
+    return commit
+
+
+def _digests(commit: Commit) -> dict[Interval, tuple[int, int, int] | None]:
+    return {chunk.interval: chunk.digest for chunk in commit.chunks}
+
+
+def _strategy(prepared: Job) -> str:
+    if len(prepared.chunks) == 1:
+        return "interval"
+    return "widened" if len(prepared.renderings) < len(prepared.chunks) else "union"
+
+
+def _failed(bench: Bench, lease: Lease, error: PenstockError, seconds: float) -> Finished:
+    failure = error if isinstance(error, AttemptError) else EngineError(str(error), hint=error.hint)
+    text = failure.message if failure.hint is None else f"{failure.message}\n{failure.hint}"
+    outcome = bench.state.fail(lease, failure.error_class, text, Cost(seconds=seconds))
+    return Finished(lease.order, outcome, seconds, error=text)

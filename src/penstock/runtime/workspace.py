@@ -1,0 +1,136 @@
+"""What is this command working with: which project, which database, which Spark?"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+from penstock.engine.delta import DeltaEngine
+from penstock.engine.job import Step
+from penstock.engine.session import SparkSettings
+from penstock.errors import UnknownModelError
+from penstock.models import IntervalModel, Model
+from penstock.project import Project, find_root, load
+from penstock.runtime.definitions import bundle, definitions
+from penstock.runtime.places import Places
+from penstock.state.embedded.server import EmbeddedPostgres
+from penstock.state.records import Change
+from penstock.state.store import State
+
+
+def no_step(label: str) -> None:
+    """Nothing happens at any step."""
+
+
+@dataclass(slots=True)
+class Workspace:
+    """One project on one target, with the database open and Spark not yet started."""
+
+    project: Project
+    dsn: str
+    state: State
+    engine: DeltaEngine
+    environ: Mapping[str, str]
+    step: Step = no_step
+    worker: str = field(default_factory=lambda: f"{socket.gethostname()}-{uuid4().hex[:8]}")
+
+    @property
+    def places(self) -> Places:
+        return places(self.project)
+
+    def connect(self) -> State:
+        """One more connection, for a thread of its own."""
+        return State.open(self.dsn, self.project.settings.target.schema, migrate=False)
+
+    def named(self, names: tuple[str, ...]) -> tuple[Model, ...]:
+        """The models that people named, in the project's order; all of them when none was named."""
+        return tuple(self.project.graph.models[self.resolve(name)] for name in names or self.project.graph.models)
+
+    def resolve(self, name: str) -> str:
+        return resolve(self.project, name)
+
+    def interval_models(self, names: tuple[str, ...]) -> tuple[IntervalModel, ...]:
+        return tuple(model for model in self.named(names) if isinstance(model, IntervalModel))
+
+
+def resolve(project: Project, name: str) -> str:
+    """The full name: `db.table`, or the bare table where only one model has it."""
+    models = project.graph.models
+    if name in models:
+        return name
+    bare = [full for full in models if full.split(".")[1] == name]
+    if len(bare) == 1:
+        return bare[0]
+    raise UnknownModelError(name, models)
+
+
+def places(project: Project) -> Places:
+    return Places(project.root, project.resolve(project.settings.target.warehouse))
+
+
+@contextmanager
+def open_workspace(
+    root: Path,
+    environ: Mapping[str, str],
+    *,
+    target: str | None = None,
+    config: Path | None = None,
+    step: Step = no_step,
+    project: Project | None = None,
+) -> Iterator[Workspace]:
+    """Load the project and attach to its database; Spark starts only when it is needed, and ends here."""
+    project = project or load(root, environ, target, config)
+    with database(project, environ) as dsn:
+        embedded = project.settings.target.state is None
+        state = State.open(dsn, project.settings.target.schema, migrate=embedded)
+        engine = DeltaEngine(spark_settings(project, environ), project.settings.target.storage)
+        try:
+            yield Workspace(project, dsn, state, engine, environ, step)
+        finally:
+            engine.stop()
+            state.close()
+
+
+@contextmanager
+def database(project: Project, environ: Mapping[str, str]) -> Iterator[str]:
+    """The connection string of the project's PostgreSQL: the given one, or the embedded one, started if need be."""
+    given = project.settings.target.state
+    if given is not None:
+        yield given
+        return
+    with EmbeddedPostgres.attach(project.root, environ) as server:
+        yield server.dsn
+
+
+def spark_settings(project: Project, environ: Mapping[str, str]) -> SparkSettings:
+    target = project.settings.target
+    return SparkSettings(
+        cache=cache_folder(environ),
+        environ=environ,
+        master=target.master or "local[*]",
+        conf=target.conf,
+        quick=target.master is None,
+    )
+
+
+def project_root(start: Path, config: Path | None) -> Path:
+    """The folder of the project: beside the given file, else found by walking up."""
+    return config.resolve().parent if config is not None else find_root(start)
+
+
+def cache_folder(environ: Mapping[str, str]) -> Path:
+    """Where jars and class archives are kept between runs, for all projects of a user."""
+    given = environ.get("PENSTOCK_CACHE") or environ.get("XDG_CACHE_HOME")
+    base = Path(given) if given else Path(environ.get("HOME", "~")).expanduser() / ".cache"
+    return base / "penstock"
+
+
+def apply(workspace: Workspace) -> tuple[Change, ...]:
+    """Store the revision and make room for what is new."""
+    project = workspace.project
+    manifest = {"project": project.settings.name, "models": sorted(project.graph.models)}
+    return workspace.state.apply(project.revision, bundle(project), manifest, definitions(project))

@@ -1,0 +1,130 @@
+"""How does a revision become what the database wants, and when does a rebuilt table take over?"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from uuid import uuid4
+
+from psycopg.types.json import Jsonb
+
+from penstock.errors import StateError
+from penstock.state.connection import Database
+from penstock.state.definitions import Step, StoredGeneration, StoredModel, lineages, steps
+from penstock.state.records import Change, Definition
+
+
+def changes(database: Database, definitions: Sequence[Definition]) -> tuple[Change, ...]:
+    with database.looking():
+        return tuple(step.change for step in _steps(database, definitions))
+
+
+def apply(
+    database: Database,
+    revision: str,
+    bundle: bytes,
+    manifest: Mapping[str, object],
+    definitions: Sequence[Definition],
+) -> tuple[Change, ...]:
+    """Make `revision` the active one. Applying it again changes nothing."""
+    with database.transaction():
+        database.run("lock_apply")
+        todo = _steps(database, definitions)
+        if active_revision(database) == revision:
+            return tuple(step.change for step in todo)
+        database.run("lock_generations", models=[step.change.model for step in todo])
+        database.run("supersede_revisions", hash=revision)
+        database.run("insert_revision", hash=revision, bundle=bundle, manifest=Jsonb(dict(manifest)))
+        _store_models(database, definitions)
+        for step in todo:
+            _take(database, step, {one.name: one for one in definitions}, revision)
+        database.run("audit", actor="apply", action="apply", subject=revision, detail=Jsonb({}))
+        database.run("wake")
+    return tuple(step.change for step in todo)
+
+
+def active_revision(database: Database) -> str | None:
+    return database.value("active_revision", str)
+
+
+def bundle(database: Database, revision: str) -> bytes:
+    found = database.value("bundle", bytes, hash=revision)
+    if found is None:
+        raise StateError(f"the state database has no revision {revision!r}", hint="run `penstock apply`")
+    return found
+
+
+def cutover(database: Database, models: Collection[str]) -> tuple[str, ...]:
+    """Let the building generations of exactly these models serve, all of them in one transaction or none."""
+    names = sorted(models)
+    with database.transaction():
+        database.run("lock_apply")
+        database.run("lock_generations", models=names)
+        building = database.values("building_models", str, models=names)
+        if not names or sorted(building) != names:
+            return ()
+        retired = database.values("retire_current", int, models=names)
+        _drop_tasks(database, retired, "superseded", "a rebuilt table took over")
+        database.run("promote_building", models=names)
+        database.run("audit", actor="run", action="cutover", subject=", ".join(names), detail=Jsonb({}))
+        database.run("wake")
+    return tuple(names)
+
+
+def _steps(database: Database, definitions: Sequence[Definition]) -> tuple[Step, ...]:
+    models = database.rows("stored_models", StoredModel)
+    return steps(definitions, models, database.rows("stored_generations", StoredGeneration))
+
+
+def _store_models(database: Database, definitions: Sequence[Definition]) -> None:
+    hashes = lineages(definitions)
+    rows: list[dict[str, object]] = [
+        {
+            "id": one.name,
+            "type": one.type,
+            "lineage": hashes[one.name],
+            "axis": one.axis,
+            "position": one.position,
+            "config": Jsonb(dict(one.config)),
+            "max_inflight": one.max_inflight,
+            "retries": one.retries,
+        }
+        for one in definitions
+    ]
+    database.run_many("upsert_model", rows)
+    # the edges of removed models stay: news from their parents still marks the tables that they keep
+    database.run("delete_edges", models=[one.name for one in definitions])
+    columns = ("child", "parent", "group_no", "ordinal", "before_pos", "after_pos", "optional")
+    edges = [dict(zip(columns, (one.name, *edge), strict=True)) for one in definitions for edge in one.edges]
+    database.run_many("insert_edge", edges)
+
+
+def _take(database: Database, step: Step, definitions: Mapping[str, Definition], revision: str) -> None:
+    model = step.change.model
+    if step.change.change == "removed":
+        database.run("remove_model", model=model)
+        _drop_tasks(
+            database, database.values("kept_generations", int, model=model), "cancelled", "its model was removed"
+        )
+    if step.retire:
+        database.run("retire", generations=list(step.retire))
+        _drop_tasks(database, step.retire, "superseded", "a newer revision replaced it")
+    if step.begin is None:
+        return
+    # what still runs on the table that serves would run the new query under the old fingerprint
+    _drop_tasks(database, database.values("kept_generations", int, model=model), "superseded", "its model is rebuilt")
+    identity = uuid4()
+    database.run(
+        "insert_generation",
+        id=identity,
+        model=model,
+        revision=revision,
+        fingerprint=definitions[model].fingerprint,
+        lineage=step.lineage,
+        location=f"{model.replace('.', '/', 1)}/{identity}",
+        state=step.begin,
+    )
+
+
+def _drop_tasks(database: Database, generations: Sequence[int], state: str, reason: str) -> None:
+    if generations:
+        database.run("drop_tasks", generations=list(generations), state=state, reason=reason)

@@ -1,0 +1,131 @@
+"""What would a revision change of what is stored?"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from penstock.state.records import Change, Definition
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    name: str
+    type: str
+    lineage: str
+    removed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGeneration:
+    no: int
+    model: str
+    fingerprint: str
+    lineage: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What applying does to one model: generations to retire, and the state of a new one."""
+
+    change: Change
+    lineage: str | None = None
+    retire: tuple[int, ...] = ()
+    begin: str | None = None
+
+
+def lineages(definitions: Sequence[Definition]) -> Mapping[str, str]:
+    """A hash of each model and all it is made from: when it differs, the stored rows are those of another query."""
+    by_name = {one.name: one for one in definitions}
+
+    @cache
+    def lineage(name: str) -> str:
+        parents = sorted({edge[0] for edge in by_name[name].edges} & by_name.keys())
+        made_of = [by_name[name].fingerprint, *(f"{parent}={lineage(parent)}" for parent in parents)]
+        return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
+
+    return {name: lineage(name) for name in by_name}
+
+
+def steps(
+    definitions: Sequence[Definition], models: Sequence[StoredModel], generations: Sequence[StoredGeneration]
+) -> tuple[Step, ...]:
+    """One step per model of the revision, and one per model that is no longer in it."""
+    hashes = lineages(definitions)
+    known = {one.name: one for one in models}
+    kept: dict[str, dict[str, StoredGeneration]] = {}
+    for one in generations:
+        kept.setdefault(one.model, {})[one.state] = one
+    found: dict[str, Step] = {}
+    for definition in _parents_first(definitions):
+        found[definition.name] = _step(definition, hashes[definition.name], known, kept, found)
+    gone = (one for one in models if one.name not in found and not one.removed)
+    removed = (Step(Change(one.name, "removed", one.type, "it is no longer in the project")) for one in gone)
+    return (*(found[definition.name] for definition in definitions), *removed)
+
+
+def _step(
+    definition: Definition,
+    lineage: str,
+    known: Mapping[str, StoredModel],
+    kept: Mapping[str, Mapping[str, StoredGeneration]],
+    before: Mapping[str, Step],
+) -> Step:
+    name, stored = definition.name, known.get(definition.name)
+    mine = kept.get(name, {})
+    building, current = mine.get("building"), mine.get("current")
+    if definition.type == "source":
+        return _source_step(definition, lineage, stored, tuple(one.no for one in mine.values()))
+    if current is None and building is None:
+        return Step(Change(name, "new", definition.type, "it is not built yet"), lineage, begin="current")
+    if current and current.lineage == lineage:
+        reason = "it is back as it was" if building or (stored and stored.removed) else "same definition"
+        retire = (building.no,) if building else ()
+        return Step(Change(name, "unchanged", definition.type, reason), lineage, retire)
+    if building and building.lineage == lineage:
+        return Step(Change(name, "unchanged", definition.type, "it is being rebuilt already"), lineage)
+    working = building or current
+    changed = working is None or working.fingerprint != definition.fingerprint
+    reason = "its definition changed" if changed else _inherited(definition, before)
+    retire = (building.no,) if building else ()
+    begin = "building" if current else "current"
+    return Step(Change(name, "rebuild", definition.type, reason), lineage, retire, begin)
+
+
+def _source_step(definition: Definition, lineage: str, stored: StoredModel | None, tables: tuple[int, ...]) -> Step:
+    if stored is None:
+        change = Change(definition.name, "new", "source", "it was never observed")
+    elif stored.lineage == lineage:
+        change = Change(definition.name, "unchanged", "source", "same definition")
+    else:
+        change = Change(definition.name, "rebuild", "source", "its definition changed")
+    return Step(change, lineage, tables)
+
+
+def _inherited(definition: Definition, before: Mapping[str, Step]) -> str:
+    """Which ancestor makes a model with an unchanged query different."""
+    for parent, *_ in definition.edges:
+        change = before[parent].change if parent in before else None
+        if change and change.change == "rebuild":
+            return change.reason if change.reason.startswith("it reads") else f"it reads {parent}, which is rebuilt"
+    return "its inputs changed"
+
+
+def _parents_first(definitions: Sequence[Definition]) -> list[Definition]:
+    by_name = {one.name: one for one in definitions}
+    order: dict[str, Definition] = {}
+
+    def visit(one: Definition) -> None:
+        if one.name not in order:
+            for parent, *_ in one.edges:
+                if parent in by_name:
+                    visit(by_name[parent])
+            order[one.name] = one
+
+    for one in definitions:
+        visit(one)
+    return list(order.values())

@@ -1,0 +1,117 @@
+"""In which order are lock, place, database, watcher and server had, so that no crash in between does harm?
+
+Three locks in the control folder, in the order they are taken:
+`clients`   shared by every client; the watcher takes it exclusively to stop the server,
+`starting`  by the one client that chooses the place and starts the server,
+`watcher`   by the watcher, from its start to its end.
+A fourth, `server.lock` beside the data, is inherited by every PostgreSQL process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from penstock.errors import StateError
+from penstock.state.embedded.account import Account
+from penstock.state.embedded.binaries import Programs, find, programs_for, programs_in
+from penstock.state.embedded.cluster import USER, make_cluster, password, refuse_other_version
+from penstock.state.embedded.folders import make_folders
+from penstock.state.embedded.launch import PORT, Up, answering, ensure_watcher, launch, up_or_down
+from penstock.state.embedded.locks import lock, locked
+from penstock.state.embedded.place import Place, control_folder, read_place, refuse, settle
+from penstock.state.embedded.server import Inspection
+
+
+def attach(project: Path, environ: Mapping[str, str]) -> tuple[int, str]:
+    """The client lock, held, and the connection string of a server that answers."""
+    control = _own_control_folder(project)
+    clients = join(control)
+    try:
+        place = read_place(project)
+        if place is not None and place.project == project and answering(place) is not None:
+            ensure_watcher(place, environ)
+        else:
+            with locked(control / "starting"):
+                place = _start(project, environ)
+        return clients, _dsn(place)
+    except BaseException:
+        os.close(clients)
+        raise
+
+
+def join(control: Path) -> int:
+    """Become a client: from now on no watcher stops the server."""
+    return lock(control / "clients", shared=True)
+
+
+def inspect(project: Path, environ: Mapping[str, str]) -> Inspection:
+    problems: list[str] = []
+    programs: Programs | None = None
+    place: Place | None = None
+    try:
+        place = read_place(project)
+        if place is not None:
+            refuse(project, place)
+    except (StateError, OSError) as error:
+        problems.append(str(error))
+    try:
+        programs = programs_in(find(environ), Account(os.geteuid(), os.getegid()))
+    except (StateError, OSError) as error:
+        problems.append(str(error))
+    return Inspection(
+        binaries=programs.folder if programs else None,
+        version=programs.version if programs else None,
+        home=place.home if place else None,
+        log=place.log if place else None,
+        running_pid=answering(place) if place else None,
+        problems=tuple(problems),
+    )
+
+
+def _start(project: Path, environ: Mapping[str, str]) -> Place:
+    place = settle(project, environ)
+    found = up_or_down(place)
+    if isinstance(found, Up):
+        ensure_watcher(place, environ)
+        return place
+    held = found.held
+    try:
+        programs = programs_for(place.account, find(environ))
+        place = make_cluster(place, programs, held)
+        refuse_other_version(place, programs)
+        password(project)
+        ensure_watcher(place, environ)  # before the server, so that a client killed from here on leaves none behind
+    except BaseException:
+        os.close(held)
+        raise
+    launch(place, programs, held)
+    return place
+
+
+def _own_control_folder(project: Path) -> Path:
+    if not project.is_dir():
+        raise StateError(f"{project} is no folder, so it has no embedded PostgreSQL")
+    control = control_folder(project)
+    if not make_folders(control.parent, 0o755) and control.is_symlink():
+        raise StateError(f"{control} is a symbolic link", hint="replace it by a folder, or set PENSTOCK_PG_HOME")
+    make_folders(control, 0o700)
+    owner = control.stat().st_uid
+    if os.geteuid() not in (0, owner):
+        raise StateError(
+            f"{control} belongs to uid {owner}, not to uid {os.geteuid()}", hint="run this command as that user"
+        )
+    return control
+
+
+def _dsn(place: Place) -> str:
+    """Every part is given, so that no PG* variable of the caller's environment has a say."""
+    parts = {
+        "host": str(place.run),
+        "port": str(PORT),
+        "user": USER,
+        "dbname": "postgres",
+        "password": password(place.project),
+    }
+    return " ".join(f"{name}={value}" for name, value in parts.items())

@@ -1,0 +1,56 @@
+"""How are folders and small files made, so that a crash or a loose umask does no harm?"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from penstock.state.embedded.locks import keep_owner
+
+
+def make_folders(folder: Path, mode: int) -> tuple[Path, ...]:
+    """Make what is missing, outermost first, and return it; what exists keeps its mode."""
+    missing: list[Path] = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    made: list[Path] = []
+    for path in reversed(missing):
+        try:
+            path.mkdir()
+        except FileExistsError:  # another process was faster
+            continue
+        path.chmod(mode)  # the umask must not have a say
+        made.append(path)
+    return tuple(made)
+
+
+def unmake_folders(made: tuple[Path, ...]) -> None:
+    """Remove what `make_folders` made, as far as it is still empty."""
+    for path in reversed(made):
+        try:
+            path.rmdir()
+        except OSError:
+            return
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file that only its owner may read: the old text or the new one, never a part."""
+    unfinished = path.with_name(f"{path.name}.new")
+    unfinished.unlink(missing_ok=True)
+    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        keep_owner(handle, path.parent)
+        file.write(text)
+        file.flush()
+        os.fsync(handle)
+    unfinished.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

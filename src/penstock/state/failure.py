@@ -1,0 +1,147 @@
+"""What becomes of tasks whose attempt failed or whose worker is gone?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from random import SystemRandom
+from typing import Literal, assert_never
+
+from psycopg.types.json import Jsonb
+
+from penstock.errors import ErrorClass, LeaseLostError
+from penstock.intervals import Interval
+from penstock.state.connection import Database
+from penstock.state.queue import fence, insert_orders
+from penstock.state.retry import Die, Ending, Next, Retry, Split, next_step
+from penstock.tasks import Cost, Lane, Lease, Order
+
+Verdict = Literal["retrying", "dead", "split"]
+_DICE = SystemRandom()
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A task whose attempt has just ended without a result."""
+
+    task: int
+    attempt: int
+    worker: str
+    generation: int
+    order: Order
+    max_attempts: int
+
+
+def fail(
+    database: Database, lease: Lease, error_class: ErrorClass, error: str, cost: Cost, *, log_tail: str = ""
+) -> Verdict:
+    """Record a failure and what follows from it. Saying it twice gives the same answer."""
+    if error_class == "lost":
+        return "retrying"  # whoever owns the task now says how it goes on
+    case = _Case(lease.task, lease.attempt, lease.worker, lease.generation, lease.order, lease.max_attempts)
+    with database.transaction():
+        try:
+            fence(database, lease)
+        except LeaseLostError:
+            if said := database.value("stored_verdict", str, task=lease.task, attempt=lease.attempt, token=lease.token):
+                return _verdict(said)
+            raise
+        return _end(
+            database,
+            case,
+            outcome="failed",
+            error_class=error_class,
+            error=error,
+            log_tail=log_tail,
+            metrics=Jsonb(asdict(cost)),
+        )
+
+
+def reap(database: Database, own_worker: str | None) -> int:
+    """Take back the tasks whose lease ran out or whose worker's connection is gone; how many."""
+    with database.transaction():
+        found = database.rows("abandoned_tasks", _abandoned, own_worker=own_worker)
+        for case in found:
+            gone = f"the worker {case.worker} is gone"
+            _end(database, case, outcome="lost", error_class="lost", error=gone)
+    return len(found)
+
+
+def _end(
+    database: Database,
+    case: _Case,
+    *,
+    outcome: str,
+    error_class: ErrorClass,
+    error: str,
+    log_tail: str = "",
+    metrics: Jsonb | None = None,
+) -> Verdict:
+    """One transaction: the attempt ends, and the task is tried again, split or dead."""
+    before = database.rows("earlier_endings", Ending, task=case.task, attempt=case.attempt)
+    endings = (*before, Ending(error_class, case.worker))
+    step = next_step(endings, len(case.order.chunks), case.max_attempts, _DICE)
+    verdict = _take(database, case, step, at_once=outcome == "lost")
+    database.run(
+        "end_attempt",
+        task=case.task,
+        attempt=case.attempt,
+        outcome=outcome,
+        followed_by=verdict,
+        error_class=error_class,
+        error=f"{error}\n{step.why}" if isinstance(step, Die) and error_class != "user" else error,
+        log_tail=log_tail,
+        metrics=metrics,
+    )
+    database.run("wake")
+    return verdict
+
+
+def _take(database: Database, case: _Case, step: Next, at_once: bool) -> Verdict:
+    match step:
+        case Retry(after):
+            state = "queued" if at_once and not after else "retrying"
+            database.run("requeue_task", task=case.task, state=state, after_seconds=after)
+            return "retrying"
+        case Split():
+            database.run("finish_task", task=case.task, state="superseded")
+            insert_orders(database, halves(case.order), {case.order.model: case.generation}, split_from=case.task)
+            return "split"
+        case Die():
+            database.run("finish_task", task=case.task, state="dead")
+            return "dead"
+        case _:
+            assert_never(step)
+
+
+def halves(order: Order) -> tuple[Order, Order]:
+    middle = len(order.chunks) // 2
+    first, second = order.chunks[:middle], order.chunks[middle:]
+    return (
+        Order(order.model, order.lane, first, order.choices, order.reason),
+        Order(order.model, order.lane, second, order.choices, order.reason),
+    )
+
+
+def _abandoned(
+    *,
+    id: int,  # noqa: A002  the column's name
+    attempt: int,
+    worker: str,
+    generation: int,
+    max_attempts: int,
+    model: str,
+    lane: Lane,
+    chunks: list[Interval],
+    choices: list[str],
+    reason: str,
+) -> _Case:
+    order = Order(model, lane, tuple(chunks), tuple(choices), reason)
+    return _Case(id, attempt, worker, generation, order, max_attempts)
+
+
+def _verdict(said: str) -> Verdict:
+    match said:
+        case "retrying" | "dead" | "split":
+            return said
+        case _:
+            raise ValueError(f"{said!r} is no verdict")

@@ -1,0 +1,103 @@
+"""What does a generation hold, given its signed rows?"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal
+
+from penstock.intervals import NOTHING, Interval, IntervalSet
+from penstock.planner.coverage import Coverage, invalidated, published
+from penstock.state.connection import Database
+
+Kind = Literal["cover", "stale", "drop"]
+FOLD_AFTER_ROWS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRow:
+    generation: int
+    id: int
+    kind: Kind
+    range: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """What a generation holds after all of its rows up to `through`."""
+
+    through: int = 0
+    covered: IntervalSet = NOTHING
+    stale: IntervalSet = NOTHING
+
+
+def extended(base: Fold, rows: Collection[SignedRow]) -> Fold:
+    """`base` and the rows after it, in the order of their ids."""
+    if not rows:
+        return base
+    touched = IntervalSet.of(row.range for row in rows)
+    # the rows are few and the base may be large: only what they touch is worked on, and it is put back once
+    local = Coverage(base.covered & touched, base.stale & touched)
+    for kind, group in groupby(rows, key=lambda row: row.kind):
+        local = _signed(local, kind, IntervalSet.of(row.range for row in group))
+    covered = (base.covered - touched) | local.covered
+    stale = (base.stale - touched) | local.stale
+    return Fold(max(row.id for row in rows), covered, stale)
+
+
+def _signed(held: Coverage, kind: Kind, part: IntervalSet) -> Coverage:
+    match kind:
+        case "cover":
+            return published(held.covered, held.stale, part, NOTHING)
+        case "stale":
+            return invalidated(held.covered, held.stale, part)
+        case "drop":
+            return Coverage(held.covered - part, held.stale - part)
+
+
+@dataclass(frozen=True, slots=True)
+class _Folded:
+    generation: int
+    through: int
+    covered: list[int]
+    stale: list[int]
+
+
+def read(database: Database, generations: Iterable[int], known: Mapping[int, Fold]) -> dict[int, Fold]:
+    """What `generations` hold now: two statements, and only rows that `known` does not have yet.
+
+    Rows are written under the generation's lock, so none with a smaller id can appear later.
+    """
+    wanted = sorted(generations)
+    missing = [no for no in wanted if no not in known]
+    found = {no: known.get(no, Fold()) for no in wanted}
+    for one in database.rows("read_folded", _Folded, generations=missing):
+        found[one.generation] = Fold(one.through, IntervalSet(tuple(one.covered)), IntervalSet(tuple(one.stale)))
+    through = [found[no].through for no in wanted]
+    rows = database.rows("read_signed_rows", SignedRow, generations=wanted, through=through)
+    for no, group in groupby(rows, key=lambda row: row.generation):
+        found[no] = extended(found[no], list(group))
+    return found
+
+
+def fold(database: Database, generation: int, after_rows: int = FOLD_AFTER_ROWS) -> bool:
+    """Sum up the rows of a generation when there are many; whether it did."""
+    if (database.value("count_unfolded", int, generation=generation, most=after_rows) or 0) < after_rows:
+        return False
+    with database.transaction():
+        database.run("lock_generation", generation=generation)
+        held = read(database, [generation], {})[generation]
+        database.run(
+            "write_folded",
+            generation=generation,
+            through=held.through,
+            covered=_array(held.covered),
+            stale=_array(held.stale),
+        )
+    return True
+
+
+def _array(held: IntervalSet) -> str:
+    """PostgreSQL's text of an array; the driver would look at every number by itself."""
+    return f"{{{','.join(map(str, held.edges))}}}"

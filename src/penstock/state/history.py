@@ -1,0 +1,132 @@
+"""What was done, by whom, from what?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from uuid import UUID
+
+from penstock.intervals import NOTHING, Interval, IntervalSet
+from penstock.state import pins
+from penstock.state.connection import Database
+from penstock.state.publication import attempt_record, cost_of
+from penstock.state.records import AttemptRecord, CoverRecord, TaskRecord
+from penstock.tasks import Frontier, Lane, Order, TaskState
+
+ACTIVE: Sequence[TaskState] = ("queued", "running", "retrying")
+
+
+def tasks(database: Database, model: str | None, failed: bool, history: bool, limit: int) -> tuple[TaskRecord, ...]:
+    """Newest first. Without `history`: active and dead ones; `failed`: those with an error behind them."""
+    states: Sequence[TaskState] | None = None if history else (*ACTIVE, "dead")
+    if failed:
+        states = ("dead", "retrying")
+    found = database.rows("tasks", _task, model=model, states=states and list(states), limit=limit)
+    return tuple(found)
+
+
+def attempts(database: Database, task: int) -> tuple[AttemptRecord, ...]:
+    return tuple(database.rows("attempts", attempt_record, task=task))
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A cover or a drop."""
+
+    id: int
+    kind: str
+    range: Interval
+    task: int
+    attempt: int
+    snapshot: int
+    rows: int
+    digest_rows: Decimal | None
+    digest_a: Decimal | None
+    digest_b: Decimal | None
+    frontier: int
+
+    @property
+    def digest(self) -> tuple[int, int, int] | None:
+        if self.digest_rows is None or self.digest_a is None or self.digest_b is None:
+            return None
+        return int(self.digest_rows), int(self.digest_a), int(self.digest_b)
+
+
+def covers(database: Database, generation: int, scope: IntervalSet) -> tuple[CoverRecord, ...]:
+    """The accepted chunks in `scope` that are still the last word about all of their positions."""
+    with database.looking():
+        rows = database.rows("connected_rows", _Row, generation=generation, ranges=scope)
+        frontiers = dict(
+            database.rows("frontiers", _frontier, frontiers=sorted({row.frontier for row in rows if row.frontier}))
+        )
+    return tuple(
+        CoverRecord(row.range, row.task, row.attempt, row.snapshot, row.rows, row.digest, frontiers[row.frontier])
+        for row in _last_words(rows)
+        if row.kind == "cover" and scope.within(row.range.start, row.range.end)
+    )
+
+
+def _last_words(rows: Sequence[_Row]) -> Iterator[_Row]:
+    """The rows, sorted by their start, of which no position was said anything about later."""
+    group: list[_Row] = []
+    for row in rows:
+        if group and row.range.start >= max(one.range.end for one in group):
+            yield from _unhidden(group)
+            group = []
+        group.append(row)
+    yield from _unhidden(group)
+
+
+def _unhidden(group: Sequence[_Row]) -> list[_Row]:
+    said, found = NOTHING, []
+    for row in sorted(group, key=lambda row: row.id, reverse=True):
+        if not said.within(row.range.start, row.range.end):
+            found.append(row)
+        said |= IntervalSet((row.range.start, row.range.end))
+    return sorted(found, key=lambda row: row.range)
+
+
+def _frontier(id: int, inputs: dict[str, pins.StoredPin]) -> tuple[int, Frontier]:  # noqa: A002  the column's name
+    return id, pins.loaded(inputs)
+
+
+def _task(
+    *,
+    id: int,  # noqa: A002  the column's name
+    uuid: UUID,
+    model: str,
+    lane: Lane,
+    chunks: list[Interval],
+    choices: list[str],
+    state: TaskState,
+    attempt: int,
+    reason: str,
+    worker: str | None,
+    strategy: str | None,
+    metrics: dict[str, float] | None,
+    snapshot: int | None,
+    error: str | None,
+    created_at: datetime,
+    finished_at: datetime | None,
+) -> TaskRecord:
+    order = Order(model, lane, tuple(chunks), tuple(choices), reason)
+    cost = cost_of(metrics)
+    return TaskRecord(
+        id,
+        uuid,
+        model,
+        lane,
+        order,
+        state,
+        attempt,
+        reason,
+        worker,
+        strategy,
+        cost,
+        snapshot,
+        error,
+        created_at,
+        finished_at,
+    )

@@ -1,0 +1,193 @@
+"""How does an attempt become accepted, exactly once?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+
+from psycopg.types.json import Jsonb
+
+from penstock.errors import ErrorClass, LeaseLostError
+from penstock.intervals import Interval, IntervalSet
+from penstock.state import pins
+from penstock.state.connection import Database
+from penstock.state.invalidation import settle
+from penstock.state.queue import fence
+from penstock.state.records import AttemptRecord, GenerationHead
+from penstock.tasks import Commit, Cost, Frontier, Lease
+
+Digest = tuple[int, int, int]
+
+
+def intend(database: Database, lease: Lease, frontier: Frontier, base_snapshot: int | None, staging: str) -> int:
+    """Store what the attempt is about to read; the epoch says which wishes came before it."""
+    with database.transaction():
+        fence(database, lease)
+        epoch = database.value(
+            "intend",
+            int,
+            task=lease.task,
+            attempt=lease.attempt,
+            generation=lease.generation,
+            inputs=pins.stored(frontier),
+            base_snapshot=base_snapshot,
+            staging=staging,
+        )
+    if epoch is None:
+        raise LeaseLostError(f"attempt {lease.attempt} of task {lease.task} has ended already")
+    return epoch
+
+
+@dataclass(slots=True)
+class Publication:
+    """An open transaction that holds the generation's lock and the task's row."""
+
+    generation: GenerationHead
+    _database: Database = field(repr=False)
+    _lease: Lease
+    recorded: bool = False
+
+    def record(
+        self,
+        commit: Commit,
+        digests: Mapping[Interval, Digest | None],
+        cost: Cost,
+        strategy: str,
+        warnings: Sequence[str] = (),
+    ) -> None:
+        """Everything that follows from the commit, in this transaction.
+
+        An adopted commit brings the frontier and the epoch of the attempt that made it: what changed since is stale.
+        """
+        database, lease, done = self._database, self._lease, IntervalSet.of(one.interval for one in commit.chunks)
+        if done - lease.order.scope:
+            raise ValueError(f"task {lease.task} is about {lease.order.scope}, its commit about {done}")
+        frontier = self._write_frontier(commit)
+        self._write_covers(commit, digests, frontier)
+        settle(database, self.generation.no, done, commit.frontier, commit.epoch)
+        database.run(
+            "accept_attempt",
+            task=lease.task,
+            attempt=lease.attempt,
+            snapshot=commit.snapshot,
+            strategy=strategy,
+            metrics=Jsonb(asdict(cost)),
+            warnings=Jsonb(list(warnings)),
+        )
+        database.run("finish_task", task=lease.task, state="succeeded")
+        self._tell(commit)
+        self.recorded = True
+
+    def _write_frontier(self, commit: Commit) -> int:
+        no, lease = self.generation.no, self._lease
+        database = self._database
+        at = database.value("intent_at", datetime, task=lease.task, attempt=lease.attempt)
+        database.run("accept_snapshot", generation=no, snapshot=commit.snapshot, data_timestamp=at)
+        written = database.value(
+            "insert_frontier",
+            int,
+            generation=no,
+            snapshot=commit.snapshot,
+            inputs=pins.stored(commit.frontier),
+            data_timestamp=at,
+            task=lease.task,
+            attempt=lease.attempt,
+        )
+        assert written is not None  # noqa: S101  an insert without a condition returns its row
+        return written
+
+    def _write_covers(self, commit: Commit, digests: Mapping[Interval, Digest | None], frontier: int) -> None:
+        found = [digests.get(chunk.interval) or chunk.digest for chunk in commit.chunks]
+        self._database.run(
+            "insert_covers",
+            generation=self.generation.no,
+            task=self._lease.task,
+            attempt=self._lease.attempt,
+            frontier=frontier,
+            snapshot=commit.snapshot,
+            ranges=[chunk.interval for chunk in commit.chunks],
+            rows=[chunk.rows for chunk in commit.chunks],
+            digest_rows=[digest and digest[0] for digest in found],
+            digest_a=[digest and digest[1] for digest in found],
+            digest_b=[digest and digest[2] for digest in found],
+        )
+
+    def _tell(self, commit: Commit) -> None:
+        if commit.changed:
+            self._database.run(
+                "insert_event",
+                id=f"task:{self._lease.uuid}",
+                model=self.generation.model,
+                generation=str(self.generation.id),
+                table_id=None,
+                snapshot=commit.snapshot,
+                ranges=commit.changed,
+            )
+        self._database.run("wake")
+
+
+class _NothingRecorded(Exception):  # noqa: N818  a way out, not an error
+    """Rolls the transaction back."""
+
+
+@contextmanager
+def publishing(database: Database, lease: Lease) -> Iterator[Publication]:
+    """Lock the generation, fence the task, and commit what the caller recorded; nothing recorded, nothing kept."""
+    try:
+        with database.transaction():
+            head = database.one("lock_generation_head", GenerationHead, generation=lease.generation)
+            fence(database, lease)
+            assert head is not None  # noqa: S101  the task refers to it
+            publication = Publication(head, database, lease)
+            yield publication
+            if not publication.recorded:
+                raise _NothingRecorded
+    except _NothingRecorded:
+        return
+
+
+def completed(database: Database, lease: Lease) -> AttemptRecord | None:
+    """How this very attempt ended, for a worker that lost the answer; None while it is open."""
+    return database.one("completed_attempt", attempt_record, task=lease.task, attempt=lease.attempt, token=lease.token)
+
+
+def attempt_record(
+    *,
+    task: int,
+    n: int,
+    worker: str,
+    outcome: str | None,
+    error_class: ErrorClass | None,
+    error: str | None,
+    snapshot: int | None,
+    inputs: dict[str, pins.StoredPin] | None,
+    metrics: dict[str, float],
+    started_at: datetime,
+    ended_at: datetime | None,
+) -> AttemptRecord:
+    return AttemptRecord(
+        task,
+        n,
+        worker,
+        outcome,
+        error_class,
+        error,
+        snapshot,
+        pins.loaded(inputs),
+        cost_of(metrics),
+        started_at,
+        ended_at,
+    )
+
+
+def cost_of(metrics: Mapping[str, float] | None) -> Cost:
+    found = metrics or {}
+    return Cost(
+        spark_jobs=int(found.get("spark_jobs", 0)),
+        rows_read=int(found.get("rows_read", 0)),
+        rows_written=int(found.get("rows_written", 0)),
+        bytes_written=int(found.get("bytes_written", 0)),
+        seconds=float(found.get("seconds", 0.0)),
+    )

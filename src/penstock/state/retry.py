@@ -1,0 +1,75 @@
+"""What happens to a task after an attempt without a result?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from penstock.errors import ErrorClass
+
+MOST_CONFLICTS = 10
+LOSSES_RETRIED_AT_ONCE = 2
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How one attempt ended, as far as the next step depends on it."""
+
+    error_class: ErrorClass
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    after_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One bad chunk must not take its neighbours down: two halves instead of the batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Die:
+    why: str
+
+
+Next = Retry | Split | Die
+
+
+def next_step(endings: Sequence[Ending], chunks: int, max_attempts: int, dice: Random) -> Next:
+    """`endings` are all attempts of the task so far, the last one included."""
+    last = endings[-1]
+    spent = [one for one in endings if one.error_class in ("engine", "lost")]
+    match last.error_class:
+        case "user":
+            return Split() if chunks > 1 else Die("the query or its data is at fault: trying again cannot help")
+        case "conflict":
+            conflicts = sum(one.error_class == "conflict" for one in endings)
+            if conflicts >= MOST_CONFLICTS:
+                return Die(f"other commits came between {conflicts} times")
+            return Retry(_pause(conflicts, dice))
+        case "lost":
+            return _after_loss(endings, len(spent), max_attempts, dice)
+        case "engine":
+            if len(spent) < max_attempts:
+                return Retry(_pause(len(spent), dice))
+            return Split() if chunks > 1 else Die(f"it failed {len(spent)} times")
+
+
+def _after_loss(endings: Sequence[Ending], spent: int, max_attempts: int, dice: Random) -> Next:
+    before = endings[-2] if len(endings) > 1 else None
+    if before and before.error_class == "lost" and before.worker != endings[-1].worker:
+        return Die("two different workers were lost on it, one after the other")
+    if spent >= max_attempts:
+        return Die(f"its worker was lost; {spent} attempts are used up")
+    losses = sum(one.error_class == "lost" for one in endings)
+    return Retry(0.0 if losses <= LOSSES_RETRIED_AT_ONCE else _pause(losses, dice))
+
+
+def _pause(tries: int, dice: Random) -> float:
+    """Twice as long each time; the jitter keeps many tasks from coming back together."""
+    return min(FIRST_PAUSE_SECONDS * 2.0 ** (tries - 1), LONGEST_PAUSE_SECONDS) * dice.uniform(0.5, 1.0)

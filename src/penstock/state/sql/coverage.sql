@@ -1,0 +1,65 @@
+-- name: lock_generation
+-- Whoever changes what a generation holds holds this lock. Foreign keys do not wait for it.
+select no from generation where no = %(generation)s for no key update;
+
+-- name: read_folded
+-- A generation without a row has not been folded yet.
+select generation, through, covered, stale from folded where generation = any (%(generations)s);
+
+-- name: read_signed_rows
+-- Every generation from its own point on, in the order in which the changes were made.
+select c.generation, c.id, c.kind, c.range
+from unnest(%(generations)s::bigint[], %(through)s::bigint[]) as known (generation, through)
+join coverage c on c.generation = known.generation and c.id > known.through
+order by c.generation, c.id;
+
+-- name: count_unfolded
+-- Never counts further than it needs to.
+select count(*) from (
+  select from coverage
+  where generation = %(generation)s
+    and id > coalesce((select through from folded where generation = %(generation)s), 0)
+  limit %(most)s
+) as unfolded;
+
+-- name: write_folded
+-- The rows stay as history; `through` says which of them are in here.
+insert into folded (generation, through, covered, stale)
+values (%(generation)s, %(through)s, %(covered)s::bigint[], %(stale)s::bigint[])
+on conflict (generation) do update
+set through = excluded.through, covered = excluded.covered, stale = excluded.stale;
+
+-- name: insert_signed_rows
+-- Rows without a task: marks and drops.
+insert into coverage (generation, kind, range)
+select %(generation)s, %(kind)s, r from unnest(%(ranges)s::int8multirange) as r;
+
+-- name: insert_covers
+-- One row per chunk of an accepted attempt.
+insert into coverage (
+  generation, kind, range, task, attempt, frontier, snapshot, rows, digest_rows, digest_a, digest_b
+)
+select %(generation)s, 'cover', c.range, %(task)s, %(attempt)s, %(frontier)s, %(snapshot)s, c.rows, c.digest_rows,
+  c.digest_a, c.digest_b
+from unnest(
+  %(ranges)s::int8range[], %(rows)s::bigint[], %(digest_rows)s::numeric[], %(digest_a)s::numeric[],
+  %(digest_b)s::numeric[]
+) as c (range, rows, digest_rows, digest_a, digest_b);
+
+-- name: connected_rows
+-- Covers and drops of these positions, and all that overlap those, so that nothing that hides one of them is missed.
+with touched as materialized (
+  select shifted(%(generation)s::bigint, range_agg(range)) as spans from coverage
+  where kind = 'cover' and span && shifted(%(generation)s::bigint, %(ranges)s::int8multirange)
+)
+select c.id, c.kind, c.range, c.task, c.attempt, c.snapshot, c.rows, c.digest_rows, c.digest_a, c.digest_b, c.frontier
+from touched join coverage c on c.span && touched.spans
+where c.kind in ('cover', 'drop')
+order by lower(c.range), c.id;
+
+-- name: overlapping_rows
+-- What was ever said about these positions, in order, with the pin of one input that each cover was made from.
+select c.generation, c.id, c.kind, c.range, f.inputs -> %(input)s::text as pin
+from coverage c left join frontier f on f.id = c.frontier
+where c.span && shifted(%(generation)s::bigint, %(ranges)s::int8multirange)
+order by c.id;

@@ -1,0 +1,28 @@
+-- name: stored_verdict
+-- For a worker that lost the answer: its own attempt, with its own token, has ended already.
+select followed_by from attempt
+where task = %(task)s and n = %(attempt)s and token = %(token)s and outcome = 'failed';
+
+-- name: earlier_endings
+-- What the budget is counted from; attempts that were given back cost nothing.
+select error_class, worker from attempt
+where task = %(task)s and n < %(attempt)s and outcome in ('failed', 'lost')
+order by n;
+
+-- name: abandoned_tasks
+-- The lease ran out, or the worker's session lock is gone, which PostgreSQL notices long before. Whoever is just
+-- completing holds the row and is skipped. A worker never takes its own tasks away for a lock that it is about to renew.
+select t.id, t.attempt, t.worker, t.generation, t.max_attempts, t.model, t.lane, t.chunks, t.choices, t.reason
+from task t left join worker w on w.id = t.worker
+where t.state = 'running'
+  and (
+    t.lease_expires_at <= clock()
+    or (w.id is not null and w.id is distinct from %(own_worker)s and not exists (
+      select from pg_locks l
+      where l.locktype = 'advisory' and l.objsubid = 1 and l.granted
+        and l.database = (select oid from pg_database where datname = current_database())
+        and l.classid = 'worker'::regclass::oid and l.objid = w.no::oid
+    ))
+  )
+order by t.id
+for update of t skip locked;

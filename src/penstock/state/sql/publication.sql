@@ -1,0 +1,41 @@
+-- name: intend
+-- The epoch is read with the intent: a wish that is not visible here comes later and will be found by it.
+update attempt
+set inputs = %(inputs)s, base_snapshot = %(base_snapshot)s, staging = %(staging)s, intent_at = clock(),
+  basis_epoch = (select epoch from generation where no = %(generation)s)
+where task = %(task)s and n = %(attempt)s and outcome is null
+returning basis_epoch;
+
+-- name: lock_generation_head
+-- Publishing is serialised here, for milliseconds. First the generation, then the task: everybody's order.
+select no, id, model, fingerprint, state, location, epoch, accepted_snapshot, data_timestamp
+from generation where no = %(generation)s for no key update;
+
+-- name: intent_at
+-- When the inputs were fixed.
+select coalesce(intent_at, started_at) from attempt where task = %(task)s and n = %(attempt)s;
+
+-- name: accept_snapshot
+-- An adopted commit may be older than what was accepted since.
+update generation
+set accepted_snapshot = greatest(accepted_snapshot, %(snapshot)s::bigint), data_timestamp = %(data_timestamp)s
+where no = %(generation)s;
+
+-- name: insert_frontier
+-- One per accepted attempt; its cover rows point here.
+insert into frontier (generation, snapshot, inputs, data_timestamp, task, attempt)
+values (%(generation)s, %(snapshot)s, %(inputs)s, %(data_timestamp)s, %(task)s, %(attempt)s)
+returning id;
+
+-- name: accept_attempt
+-- A task succeeds once: the unique index would stop a second one.
+update attempt
+set outcome = 'succeeded', snapshot = %(snapshot)s, strategy = %(strategy)s, metrics = %(metrics)s,
+  warnings = %(warnings)s, ended_at = clock()
+where task = %(task)s and n = %(attempt)s;
+
+-- name: completed_attempt
+-- By its token: nobody else's.
+select task, n, worker, outcome, error_class, error, snapshot, inputs, metrics, started_at, ended_at
+from attempt
+where task = %(task)s and n = %(attempt)s and token = %(token)s and outcome is not null;

@@ -1,0 +1,39 @@
+-- name: forget_old_workers
+-- Names of processes are never used again; a day is enough to explain a lost attempt.
+delete from worker w
+where w.heartbeat_at < clock() - interval '1 day'
+  and not exists (select from task t where t.state = 'running' and t.worker = w.id);
+
+-- name: register_worker
+-- The new number is visible to reapers only together with its lock: both come with this transaction.
+insert into worker (id, info) values (%(worker)s, %(info)s)
+on conflict (id) do update set no = default, info = excluded.info, since = clock(), heartbeat_at = clock()
+returning no;
+
+-- name: lock_worker
+-- For the session, not the transaction.
+select pg_advisory_lock(('worker'::regclass::oid::int8 << 32) + %(no)s::bigint);
+
+-- name: heartbeat
+-- Fenced: who lost the task gets no row back. A late heartbeat of the current attempt counts: it is slow but alone.
+update task t
+set lease_expires_at = clock() + make_interval(secs => %(lease_seconds)s)
+from unnest(%(tasks)s::bigint[], %(attempts)s::int[], %(tokens)s::uuid[]) as held (task, attempt, token)
+where t.id = held.task and t.attempt = held.attempt and t.lease_token = held.token and t.state = 'running'
+returning t.id;
+
+-- name: beat_workers
+-- For people: liveness is the lock.
+update worker set heartbeat_at = clock() where id = any (%(workers)s);
+
+-- name: live_workers
+-- Those whose session lock is held.
+select w.id, w.info ->> 'host' as host, (w.info ->> 'pid')::int as pid, w.since, w.heartbeat_at as heartbeat
+from worker w
+where exists (
+  select from pg_locks l
+  where l.locktype = 'advisory' and l.objsubid = 1 and l.granted
+    and l.database = (select oid from pg_database where datname = current_database())
+    and l.classid = 'worker'::regclass::oid and l.objid = w.no::oid
+)
+order by w.since;

@@ -1,0 +1,37 @@
+-- name: world_moment
+-- One row about everything.
+select
+  clock() as at,
+  (select hash from revision where state = 'active') as revision,
+  array(select id from model where desired = 'paused' and removed_at is null) as paused,
+  (select count(*) from event where not dead) as events;
+
+-- name: world_generations
+-- Those that serve or are being built, of models that are still in the project.
+select g.no, g.id, g.model, g.fingerprint, g.state, g.location, g.epoch, g.accepted_snapshot, g.data_timestamp
+from generation g join model m on m.id = g.model
+where g.state in ('building', 'current') and m.removed_at is null and m.type <> 'source'
+order by g.no;
+
+-- name: world_sources
+-- With the error of the last look, beside the bounds of the last good one.
+select s.model, s.table_id, s.snapshot, s.schema_hash, s.columns, s.min_pos, s.end_pos, s.bytes, s.rows,
+  s.full_scan_at, s.incremental_scan_at, s.observed_at, s.error
+from source s join model m on m.id = s.model
+where m.removed_at is null;
+
+-- name: world_tasks
+-- Active tasks, and dead ones with what other tasks have covered of them since.
+select t.generation, t.state, t.ranges, coalesce(since.covered, '{}'::int8multirange) as covered_since, last.error
+from task t
+left join lateral (
+  select range_agg(c.range) as covered from coverage c
+  where t.state = 'dead' and c.kind = 'cover' and c.span && t.claim_range and c.at >= t.finished_at
+) since on true
+left join attempt last on last.task = t.id and last.n = t.attempt - (case when t.state = 'running' then 1 else 0 end)
+where t.generation = any (%(generations)s)
+  and (
+    t.state in ('queued', 'running', 'retrying')
+    or (t.state = 'dead' and (%(dead_since)s::timestamptz is null or t.finished_at >= %(dead_since)s::timestamptz))
+  )
+order by t.id desc;

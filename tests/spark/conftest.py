@@ -1,0 +1,175 @@
+"""One Spark session for the whole run, and a bench to work at."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import ClassVar
+from uuid import uuid4
+
+import pytest
+from deltalake import DeltaTable
+
+from penstock.engine.files import PositionColumn
+from penstock.engine.job import InputRead, Job, Rendering, Staged
+from penstock.engine.publish import FileSetChanged, publish
+from penstock.engine.read import Reader
+from penstock.engine.session import Session, SparkSettings
+from penstock.engine.stage import restage, stage
+from penstock.intervals import Interval, IntervalSet
+from penstock.tasks import Commit, Pin
+
+HOUR = 3600
+START = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+
+
+def cache_folder() -> Path:
+    """The users' own cache, so that jars are fetched once and not once per test run."""
+    given = os.environ.get("PENSTOCK_CACHE") or os.environ.get("XDG_CACHE_HOME")
+    return Path(given or Path.home() / ".cache") / "penstock"
+
+
+@pytest.fixture(scope="session")
+def session() -> Iterator[Session]:
+    started = Session(SparkSettings(cache=cache_folder(), environ=dict(os.environ), quick=True))
+    yield started
+    started.stop()
+
+
+@dataclass
+class Bench:
+    """Tables in a folder, read and written the way an attempt does it."""
+
+    HOUR: ClassVar[int] = HOUR
+    START: ClassVar[int] = START
+    session: Session
+    root: Path
+    steps: list[str] = field(default_factory=list)
+
+    def path(self, name: str) -> str:
+        return str(self.root / name)
+
+    def sql(self, text: str) -> list[tuple[object, ...]]:
+        """Rows of Spark's own answer; times come as text, free of the test machine's zone."""
+        with self.session.attempt(f"test/{uuid4()}") as attempt:
+            return [tuple(row) for row in attempt.spark.sql(text).collect()]
+
+    def write(self, name: str, query: str, **options: str) -> str:
+        """A Delta table written by Spark."""
+        with self.session.attempt(f"test/{uuid4()}") as attempt:
+            writer = attempt.spark.sql(query).write.format("delta").mode(options.pop("mode", "append"))
+            if "partition" in options:
+                writer = writer.partitionBy(*options.pop("partition").split(","))
+            writer.options(**options).save(self.path(name))
+        return self.path(name)
+
+    def read(self, read: InputRead) -> list[str]:
+        """The rows as our reader shows them, as JSON text in order."""
+        with self.session.attempt(f"test/{uuid4()}") as attempt:
+            reader = Reader(attempt.spark)
+            return as_text(reader.frame(reader.planned(read)))
+
+    def rows(self, name: str) -> list[str]:
+        """The rows as Spark's own Delta reader shows them."""
+        with self.session.attempt(f"test/{uuid4()}") as attempt:
+            return as_text(attempt.spark.read.format("delta").load(self.path(name)))
+
+    def input(self, name: str, position: str | None, axis: str = "second", view: str | None = None) -> InputRead:
+        column = None if position is None else PositionColumn(position, axis)
+        pin = Pin(self.path(name), DeltaTable(self.path(name)).version())
+        return InputRead(view or name, f"raw.{name}", pin, position=column)
+
+    def job(
+        self,
+        table: str,
+        position: str,
+        sql: str,
+        chunks: Sequence[tuple[int, int]],
+        reads: Sequence[InputRead],
+        *,
+        axis: str = "second",
+        widened: bool = False,
+        look: int = 0,
+        **more: object,
+    ) -> Job:
+        """A job over `chunks`; `{view}` in the SQL stands for the view of one rendering."""
+        intervals = tuple(Interval(*chunk) for chunk in chunks)
+        spans = IntervalSet.of(intervals).parts if widened else intervals
+        renderings = []
+        for number, span in enumerate(spans):
+            window = IntervalSet.of([(span.start - look, span.end + look)])
+            named = {
+                read.view: replace(
+                    read, view=f"{read.view}_{number}", window=None if read.position is None else window
+                )
+                for read in reads
+            }
+            text = sql.format(**{view: one.view for view, one in named.items()}, start=span.start, end=span.end)
+            renderings.append(Rendering(span, text, tuple(named.values())))
+        given: dict[str, object] = {"digests": {}, "cut": look > 0, **more}
+        return Job(
+            model=f"shop.{table}",
+            location=self.path(table),
+            position=PositionColumn(position, axis),
+            chunks=intervals,
+            renderings=tuple(renderings),
+            frontier={read.name: read.pin for read in reads},
+            task=uuid4(),
+            attempt=1,
+            generation="g",
+            epoch=0,
+            **given,  # type: ignore[arg-type]
+        )
+
+    def stage(self, job: Job) -> Staged:
+        return stage(self.session, job, self.steps.append)
+
+    def run(self, job: Job) -> tuple[Staged, Commit]:
+        """Stage and publish; when somebody else changed the files, keep their rows once more."""
+        staged = self.stage(job)
+        for _ in range(3):
+            done = publish(staged, self.steps.append)
+            if not isinstance(done, FileSetChanged):
+                return staged, done
+            staged = restage(self.session, job, staged, self.steps.append)
+        raise AssertionError("the file set changed three times")
+
+
+def as_text(frame: object) -> list[str]:
+    from pyspark.sql import DataFrame
+
+    assert isinstance(frame, DataFrame)
+    columns = ", ".join(f"`{name}`" for name in frame.columns)
+    text = frame.selectExpr(f"to_json(struct({columns}), map('ignoreNullFields', 'false')) as j")
+    return sorted(row[0] for row in text.collect())
+
+
+@pytest.fixture
+def bench(session: Session, tmp_path: Path) -> Bench:
+    return Bench(session, tmp_path)
+
+
+@pytest.fixture
+def hourly(bench: Bench) -> Callable[..., Job]:
+    """Jobs over a source with one row every ten minutes of a day."""
+    bench.write(
+        "events",
+        f"select timestamp_seconds({START} + id * 600) at, id % 3 kind, cast(id as double) value from range(144)",
+    )
+
+    def make(*hours: int, **more: object) -> Job:
+        chunks = [(START + hour * HOUR, START + (hour + 1) * HOUR) for hour in hours]
+        text = "select date_trunc('hour', at) hour, kind, count(*) n, sum(value) total from {events} group by all"
+        sql = str(more.pop("sql", text))
+        return bench.job("hours", "hour", sql, chunks, [bench.input("events", "at")], **more)  # type: ignore[arg-type]
+
+    return make

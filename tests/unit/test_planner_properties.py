@@ -1,0 +1,287 @@
+"""Do plans keep their promises whatever the inputs, the settings and the history are?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from importlib import import_module
+from typing import Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.intervals import EVERYTHING, MIN_POSITION, NOTHING, Interval, IntervalSet
+from penstock.models import Chunking, Dependency, Fill, IntervalModel, Limits, Schedules
+from penstock.planner import Input, Observation, Wait, explain, gaps, plan, ready, recheck
+from penstock.planner.batches import Caps
+from penstock.tasks import Order
+
+EXAMPLES = settings(max_examples=80, deadline=None)
+WORLD = range(-30, 90)
+positions = st.integers(-5, 60)
+sets = st.lists(st.tuples(positions, positions), max_size=6).map(IntervalSet.of)
+looks = st.sampled_from([0, 0, 0, 3, 8])
+
+
+@st.composite
+def chunkings(draw: st.DrawFn) -> Chunking:
+    align = draw(st.integers(1, 9))
+    kind = draw(st.sampled_from(["strict", "partial", "aligned"]))
+    if kind == "strict":
+        return Chunking(align, align, align)
+    if kind == "partial":
+        most = draw(st.integers(2, 15))
+        return Chunking(most, draw(st.integers(0, most - 1)), 1)
+    most = align * draw(st.integers(1, 3))
+    return Chunking(most, draw(st.integers(0, most - 1)), align)
+
+
+@st.composite
+def inputs(draw: st.DrawFn, name: str) -> Input:
+    kind: Literal["source", "interval", "lookup"] = draw(st.sampled_from(["source", "interval", "interval", "lookup"]))
+    if kind == "lookup":
+        return Input(name, kind, draw(st.sampled_from([EVERYTHING, NOTHING])), None, "never run")
+    if kind == "interval":
+        available = draw(sets)
+        return Input(name, kind, available, available.first, "not built yet")
+    first, size = draw(positions), draw(st.integers(0, 50))
+    if size == 0:
+        return Input(name, kind, NOTHING, None, "no rows yet")
+    return Input(name, kind, IntervalSet((MIN_POSITION, first + size)), first)
+
+
+@st.composite
+def observations(draw: st.DrawFn) -> Observation:
+    names = [f"t.m{i}" for i in range(draw(st.integers(0, 4)))]
+    groups: list[tuple[Dependency, ...]] = []
+    for name in names:
+        optional = draw(st.integers(0, 5)) == 0
+        dependency = Dependency(name, before=draw(looks), after=draw(looks), optional=optional)
+        if groups and draw(st.booleans()):
+            groups[-1] = (*groups[-1], dependency)
+        else:
+            groups.append((dependency,))
+    low, high = draw(st.none() | positions), draw(st.none() | positions)
+    if low is not None and high is not None and low >= high:
+        low, high = None, None
+    off = draw(st.sampled_from([Schedules(), Schedules(), Schedules(forwardfill="off"), Schedules(backfill="off")]))
+    model = IntervalModel(
+        name="t.model",
+        file="t.sql",
+        sql="",
+        position="p",
+        axis="block",
+        interval=draw(chunkings()),
+        dependencies=tuple(groups),
+        widens=draw(st.booleans()),
+        limits=Limits(low, high),
+        schedules=off,
+        fill=Fill(
+            draw(st.sampled_from(["head", "tail"])),
+            draw(st.booleans()),
+            draw(st.sampled_from([0, 0, 4])),
+            draw(st.sampled_from(["newest", "oldest"])),
+        ),
+    )
+    covered = draw(sets)
+    return Observation(
+        model,
+        {name: draw(inputs(name)) for name in names},
+        covered,
+        draw(sets) & covered,
+        draw(st.just(NOTHING) | sets),
+        draw(st.just(NOTHING) | sets),
+    )
+
+
+def ordered(seen: Observation, most: int = 2000, caps: Caps | None = None) -> list[Order]:
+    decisions = plan(seen, most) if caps is None else plan(seen, most, caps)
+    assert decisions
+    return [one for one in decisions if isinstance(one, Order)]
+
+
+def chunks_of(orders: list[Order]) -> list[tuple[str, Interval, tuple[str, ...]]]:
+    return [(order.lane, chunk, order.choices) for order in orders for chunk in order.chunks]
+
+
+def is_there(seen: Observation, group: tuple[Dependency, ...], member: Dependency, chunk: Interval) -> bool:
+    """Position by position: does `member` have all that `chunk` reads?"""
+    one = seen.inputs[member.model]
+    needed = set(range(chunk.start, chunk.end + member.after))
+    needed |= {p for p in range(chunk.start - member.before, chunk.start) if one.first is None or p >= one.first}
+    begin = None
+    if len(group) > 1 and one.kind == "source" and one.first is not None:
+        align = seen.model.interval.align
+        others = [first for m in group if (first := seen.inputs[m.model].first) is not None]
+        begin = one.first // align * align if one.first == min(others) else one.first
+    return all(p in one.available and (begin is None or p >= begin) for p in needed)
+
+
+def is_ready(seen: Observation, chunk: Interval) -> bool:
+    return all(
+        any(member.optional for member in group) or any(is_there(seen, group, member, chunk) for member in group)
+        for group in seen.model.dependencies
+    )
+
+
+@EXAMPLES
+@given(observations())
+def test_orders_never_overlap_work_in_flight_or_each_other(seen: Observation) -> None:
+    taken: Counter[int] = Counter()
+    for _, chunk, _ in chunks_of(ordered(seen)):
+        taken.update(range(chunk.start, chunk.end))
+    assert all(count == 1 for count in taken.values())
+    assert not any(p in seen.in_flight or p in seen.failed for p in taken)
+
+
+@EXAMPLES
+@given(observations())
+def test_every_planned_chunk_is_ready_and_reads_the_first_member_that_has_it_all(seen: Observation) -> None:
+    for _, chunk, choices in chunks_of(ordered(seen)):
+        assert is_ready(seen, chunk)
+        assert chunk.size <= max(seen.model.interval.max, seen.model.interval.align)
+        for group, choice in zip(seen.model.dependencies, choices, strict=True):
+            full = [m.model for m in group if is_there(seen, group, m, chunk)]
+            assert choice == full[0] if full else any(m.optional for m in group)
+
+
+@EXAMPLES
+@given(observations())
+def test_planning_again_while_the_orders_are_in_flight_gives_none(seen: Observation) -> None:
+    orders = ordered(seen)
+    running = IntervalSet.of(chunk for order in orders for chunk in order.chunks)
+    assert ordered(replace(seen, in_flight=seen.in_flight | running)) == []
+
+
+@EXAMPLES
+@given(observations(), st.integers(1, 5), st.integers(1, 5))
+def test_any_batching_asks_for_the_same_chunks_as_one_by_one(seen: Observation, widened: int, listed: int) -> None:
+    one_by_one = chunks_of(ordered(seen, caps=Caps(1, 1)))
+    assert Counter(chunks_of(ordered(seen, caps=Caps(widened, listed)))) == Counter(one_by_one)
+    assert Counter(chunks_of(ordered(seen))) == Counter(one_by_one)
+
+
+@EXAMPLES
+@given(observations())
+def test_b15_explain_and_plan_agree_about_every_position(seen: Observation) -> None:
+    planned = {p: chunk for _, chunk, _ in chunks_of(ordered(seen)) for p in range(chunk.start, chunk.end)}
+    for at in WORLD:
+        said = explain(seen, at)
+        assert said.reason
+        assert (said.decision == "enqueue") == (at in planned)
+        assert said.chunk is not None
+        assert said.chunk.start <= at < said.chunk.end
+        if at in planned:
+            assert said.chunk == planned[at]
+            assert all(verdict.ok or len(seen.model.dependencies) for verdict in said.verdicts)
+
+
+@EXAMPLES
+@given(observations())
+def test_a_paused_model_waits_and_so_says_explain(seen: Observation) -> None:
+    paused = replace(seen, paused=True)
+    assert [one.reason for one in plan(paused)] == ["paused"]
+    assert explain(paused, None).decision == "wait"
+
+
+@EXAMPLES
+@given(observations())
+def test_orders_pass_their_recheck_until_something_changes(seen: Observation) -> None:
+    for order in ordered(seen):
+        if order.lane == "forward" and not seen.model.fill.allow_gap_skipping:
+            continue
+        assert recheck(seen, order) == order
+        assert isinstance(recheck(replace(seen, in_flight=seen.in_flight | order.scope), order), Wait)
+
+
+@EXAMPLES
+@given(observations())
+def test_strict_plans_hold_every_ready_cell_that_is_missing_or_stale(seen: Observation) -> None:
+    grid = seen.model.interval.align
+    model = replace(
+        seen.model,
+        interval=Chunking(grid, grid, grid),
+        schedules=Schedules(),
+        fill=Fill(buffer=0, allow_gap_skipping=True),
+    )
+    seen = replace(seen, model=model)
+    firsts = [one.first for one in seen.inputs.values() if one.first is not None]
+    low, high = model.limits.min, model.limits.max
+    if not firsts or all(
+        one.kind != "source" for group in model.dependencies for m in group for one in [seen.inputs[m.model]]
+    ):
+        return
+    planned = {chunk for _, chunk, _ in chunks_of(ordered(seen))}
+    top = 60 if high is None else high
+    for start in range(min(firsts) // grid * grid, top, grid):
+        begin = start if low is None else max(start, low)
+        end = start + grid if high is None else min(start + grid, high)
+        if begin >= end or not is_ready(seen, Interval(begin, end)):
+            continue
+        bounded = any(
+            not any(m.optional for m in group) and all(seen.inputs[m.model].kind != "lookup" for m in group)
+            for group in model.dependencies
+        )
+        cell = set(range(start, start + grid))
+        busy = any(p in seen.in_flight or p in seen.failed for p in cell)
+        todo = any(p not in seen.covered or p in seen.stale for p in range(begin, end))
+        if bounded:
+            assert (Interval(begin, end) in planned) == (todo and not busy)
+
+
+@EXAMPLES
+@given(observations())
+def test_b39_doing_what_is_planned_leaves_no_gap_and_no_stale_range(seen: Observation) -> None:
+    model = replace(
+        seen.model,
+        schedules=Schedules(),
+        fill=replace(seen.model.fill, allow_gap_skipping=True),
+        interval=_any_size(seen),
+    )
+    seen = replace(seen, model=model, in_flight=NOTHING, failed=NOTHING)
+    for _ in range(200):
+        orders = ordered(seen, most=3)
+        if not orders:
+            break
+        done = IntervalSet.of(chunk for order in orders for chunk in order.chunks)
+        seen = replace(seen, covered=seen.covered | done, stale=seen.stale - done)
+    assert gaps(seen) == NOTHING
+    assert seen.stale & ready(seen) == NOTHING
+
+
+def _any_size(seen: Observation) -> Chunking:
+    found = seen.model.interval
+    return found if found.strict else replace(found, min=0)
+
+
+@EXAMPLES
+@given(observations())
+def test_looking_in_small_windows_changes_nothing(seen: Observation) -> None:
+    whole, whole_ready = chunks_of(ordered(seen)), ready(seen)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(import_module("penstock.planner.ready"), "_PARTS_AT_ONCE", 1)
+        assert ready(seen) == whole_ready
+        assert Counter(chunks_of(ordered(seen))) == Counter(whole)
+
+
+def test_a_min_and_max_test_in_place_of_covers_is_found_out() -> None:
+    """The negative control of readiness: hulls instead of sets plan chunks over holes."""
+    holed = IntervalSet((0, 10, 20, 30))
+    model = IntervalModel(
+        name="t.model",
+        file="t.sql",
+        sql="",
+        position="p",
+        axis="block",
+        interval=Chunking(30, 30, 30),
+        dependencies=((Dependency("t.a"), Dependency("t.b")),),
+    )
+    inputs = {name: Input(name, "interval", holed, 0) for name in ("t.a", "t.b")}
+    seen = Observation(model, inputs)
+    assert ordered(seen) == []
+    hull = {name: replace(one, available=IntervalSet((0, 30))) for name, one in inputs.items()}
+    wrong = ordered(replace(seen, inputs=hull))
+    with pytest.raises(AssertionError):
+        assert all(is_ready(seen, chunk) for order in wrong for chunk in order.chunks)
+    assert ready(seen) == NOTHING
