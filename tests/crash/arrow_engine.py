@@ -73,7 +73,11 @@ def _staged(job: Job, rows: pa.Table, step: Step) -> Staged:
     for number, file in enumerate(file for file in live if not file.inside(job.scope)):
         old = pq.read_table(Path(job.location) / file.path)
         for gap, part in enumerate(outside):
-            kept.append(_written(job, f"{folder}/k{number}_{gap}.parquet", _within(old, job.position.name, IntervalSet.of([part]))))
+            kept.append(
+                _written(
+                    job, f"{folder}/k{number}_{gap}.parquet", _within(old, job.position.name, IntervalSet.of([part]))
+                )
+            )
     step("files written")
     return Staged(
         job=job,

@@ -71,8 +71,10 @@ def folder() -> Iterator[Path]:
     made.chmod(0o755)
     yield made
     for file in list(made.rglob("place.json")):
-        if placed(file.parents[2]).home.exists():
-            assert stopped(file.parents[2]), f"a server of {file.parents[2]} is left"
+        project = file.parents[2]
+        assert stopped(project), f"a server of {project} is left"
+        if not placed(project).run.is_relative_to(made):
+            placed(project).run.rmdir()
     shutil.rmtree(made)
 
 
@@ -112,9 +114,6 @@ def test_a_copy_is_refused_with_the_command_that_starts_it_empty_and_a_moved_pro
     assert stopped(moved)
     odd = moved.rename(folder / "moved, again")
     assert tables(odd, environ) == ["old"]
-    assert stopped(odd)
-    if not placed(odd).run.is_relative_to(folder):
-        placed(odd).run.rmdir()
 
 
 def test_without_the_check_a_copy_would_use_the_database_of_the_original(

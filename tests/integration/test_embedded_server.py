@@ -146,9 +146,10 @@ def make_project(folder: Path) -> Iterator[Callable[[str], Path]]:
     made: list[Path] = []
 
     def make(name: str) -> Path:
-        made.append(Path(tempfile.mkdtemp(dir=folder), name))
+        around = Path(tempfile.mkdtemp(dir=folder))
+        around.chmod(0o755)
+        made.append(around / name)
         made[-1].mkdir(parents=True)
-        made[-1].parent.chmod(0o755)
         return made[-1]
 
     yield make
@@ -344,6 +345,7 @@ def test_any_path_will_do(make_project: Callable[[str], Path], name: str) -> Non
     with EmbeddedPostgres.attach(project, ENVIRON) as server:
         with psycopg.connect(server.dsn) as line:
             line.execute("create table seen as select 1")
+        assert placed(project).home.is_relative_to(project)
         assert stat.S_IMODE(placed(project).run.stat().st_mode) == 0o700
     assert until(lambda: all_gone(project))
     with EmbeddedPostgres.attach(project, ENVIRON) as server:

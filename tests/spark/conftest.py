@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import ClassVar
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from penstock.engine.files import PositionColumn
 from penstock.engine.job import InputRead, Job, Rendering, Staged
@@ -49,6 +50,7 @@ def session() -> Iterator[Session]:
 class Bench:
     """Tables in a folder, read and written the way an attempt does it."""
 
+    moments: ClassVar[Callable[[int, float, int], pa.Array]] = staticmethod(lambda *given: moments(*given))
     HOUR: ClassVar[int] = HOUR
     START: ClassVar[int] = START
     session: Session
@@ -78,7 +80,21 @@ class Bench:
             reader = Reader(attempt.spark)
             return as_text(reader.frame(reader.planned(read)))
 
-    def rows(self, name: str) -> list[str]:
+    def put(self, name: str, **columns: pa.Array) -> str:
+        """A Delta table, or more rows of it, written by delta-rs: no Spark job."""
+        write_deltalake(self.path(name), pa.table(columns), mode="append")
+        return self.path(name)
+
+    def rows(self, name: str) -> list[dict[str, object]]:
+        """The rows as delta-rs shows them, in any but always the same order."""
+        return sorted(DeltaTable(self.path(name)).to_pyarrow_table().to_pylist(), key=repr)
+
+    def column(self, name: str, column: str, by: str) -> list[object]:
+        """The values of one column in the order of another."""
+        table = DeltaTable(self.path(name)).to_pyarrow_table().sort_by(by)
+        return list(table.column(column).to_pylist())
+
+    def spark_rows(self, name: str) -> list[str]:
         """The rows as Spark's own Delta reader shows them."""
         with self.session.attempt(f"test/{uuid4()}") as attempt:
             return as_text(attempt.spark.read.format("delta").load(self.path(name)))
@@ -108,9 +124,7 @@ class Bench:
         for number, span in enumerate(spans):
             window = IntervalSet.of([(span.start - look, span.end + look)])
             named = {
-                read.view: replace(
-                    read, view=f"{read.view}_{number}", window=None if read.position is None else window
-                )
+                read.view: replace(read, view=f"{read.view}_{number}", window=None if read.position is None else window)
                 for read in reads
             }
             text = sql.format(**{view: one.view for view, one in named.items()}, start=span.start, end=span.end)
@@ -144,6 +158,10 @@ class Bench:
         raise AssertionError("the file set changed three times")
 
 
+def moments(start: int, every: float, count: int) -> pa.Array:
+    return pa.array([int((start + i * every) * 10**6) for i in range(count)], pa.timestamp("us", "UTC"))
+
+
 def as_text(frame: object) -> list[str]:
     from pyspark.sql import DataFrame
 
@@ -161,9 +179,11 @@ def bench(session: Session, tmp_path: Path) -> Bench:
 @pytest.fixture
 def hourly(bench: Bench) -> Callable[..., Job]:
     """Jobs over a source with one row every ten minutes of a day."""
-    bench.write(
+    bench.put(
         "events",
-        f"select timestamp_seconds({START} + id * 600) at, id % 3 kind, cast(id as double) value from range(144)",
+        at=moments(START, 600, 144),
+        kind=pa.array([i % 3 for i in range(144)]),
+        value=pa.array([float(i) for i in range(144)]),
     )
 
     def make(*hours: int, **more: object) -> Job:

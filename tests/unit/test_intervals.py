@@ -117,6 +117,14 @@ def test_b2_a_hole_inside_the_range_is_not_covered() -> None:
     assert ranges((240, 360)) - ranges((200, 260), (300, 400)) == ranges((260, 300))
 
 
+def test_a_min_and_max_test_in_place_of_covers_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The negative control of B-2."""
+    monkeypatch.setattr(IntervalSet, "covers", lambda self, one: self.first <= one.start and one.end <= self.end)
+    assert ranges((200, 260), (300, 400)).covers(Interval(240, 360))
+    with pytest.raises(AssertionError):
+        test_b2_a_hole_inside_the_range_is_not_covered()
+
+
 def test_few_ranges_are_cut_out_of_many_the_same_way_as_many_out_of_many() -> None:
     many = IntervalSet(tuple(edge for i in range(5000) for edge in (10 * i, 10 * i + 5)))
     few = ranges((3, 21), (49_000, 60_000))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from penstock.errors import UsageError
 if TYPE_CHECKING:
     from penstock.models import IntervalModel
     from penstock.runtime.workspace import Workspace
+    from penstock.state.records import Change
 
 
 def init(options: Options, directory: str, demo: bool) -> None:
@@ -35,24 +37,26 @@ def apply(options: Options, yes: bool) -> None:
     from penstock.runtime.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
-        changes = _apply(workspace, yes, options.json)
+        changes = _apply(workspace, yes)
     if options.json:
-        show.print_json({"changes": changes})
+        show.print_json({"changes": [asdict(change) for change in changes]})
         return
-    for row in changes:
-        if row["change"] != "unchanged":
-            show.line(f"{row['model']}: {row['change']} ({row['reason']})")
+    for change in changes:
+        if change.change != "unchanged":
+            show.line(f"{change.model}: {change.change} ({change.reason})")
     show.line(f"revision {workspace.project.revision[:12]} is active")
 
 
-def _apply(workspace: Workspace, yes: bool, quiet: bool) -> list[dict[str, object]]:
-    from penstock.runtime.changes import needs_consent, planned_changes
+def _apply(workspace: Workspace, yes: bool) -> tuple[Change, ...]:
+    """Store the revision; what takes something away from readers is asked for first."""
+    from penstock.runtime.changes import needs_consent
+    from penstock.runtime.definitions import definitions
     from penstock.runtime.workspace import apply as store
 
-    changes = planned_changes(workspace)
+    changes = workspace.state.changes(definitions(workspace.project))
     questions = needs_consent(changes)
     if questions and not yes:
-        if quiet or not sys.stdin.isatty():
+        if not sys.stdin.isatty():
             raise UsageError("this would change what is served:\n" + "\n".join(questions), hint="repeat it with --yes")
         for question in questions:
             show.line(question, "yellow")
@@ -67,7 +71,7 @@ def run(options: Options, models: tuple[str, ...], yes: bool) -> None:
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         chosen = workspace.interval_models(models)
-        _apply(workspace, yes, options.json)
+        _apply(workspace, yes)
         failed = _work(workspace, chosen, options.json)
     if failed:
         raise typer.Exit(1)

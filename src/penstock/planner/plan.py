@@ -42,7 +42,7 @@ def plan(seen: Observation, most: int = 2000, caps: Caps = CAPS) -> tuple[Decisi
 def recheck(seen: Observation, order: Order) -> Order | Wait:
     """`order` if it still holds, right before it runs; `seen.in_flight` must not hold the order itself."""
     one = work(seen)
-    if order.scope - (seen.covered - seen.stale) == IntervalSet():
+    if _is_done(seen, order.scope):
         return Wait(seen.model.name, f"up to date: {spans(order.scope, seen.model.axis)} is covered", order.lane)
     for chunk in order.chunks:
         if why := _objection(one, order, chunk):
@@ -122,6 +122,11 @@ def _objection(one: Work, order: Order, chunk: Interval) -> str:
     if order.lane == "forward" and not seen.model.fill.allow_gap_skipping:
         return _gap_below(seen, chunk)
     return ""
+
+
+def _is_done(seen: Observation, scope: IntervalSet) -> bool:
+    start, end = scope.edges[0], scope.edges[-1]
+    return not scope - (seen.covered.within(start, end) - seen.stale.within(start, end))
 
 
 def _gap_below(seen: Observation, chunk: Interval) -> str:

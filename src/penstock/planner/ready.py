@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from penstock.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet, intersection
@@ -149,19 +149,29 @@ def _last_sign(positioned: list[Offer]) -> int | None:
 def ready(seen: Observation) -> IntervalSet:
     """Every position that a chunk could be computed for now."""
     found = readiness(seen)
-    edges: list[int] = []
-    for window in found.windows(MIN_POSITION, MAX_POSITION):
-        more = found.allowed(window).edges
-        joined = bool(edges and more and edges[-1] == more[0])
-        if joined:
-            edges.pop()
-        edges += more[1:] if joined else more
-    return IntervalSet(tuple(edges))
+    return _joined(found.allowed(window) for window in found.windows(MIN_POSITION, MAX_POSITION))
 
 
 def gaps(seen: Observation) -> IntervalSet:
     """What is ready, not covered and not being worked on."""
-    return ready(seen) - seen.covered - seen.in_flight
+    found = readiness(seen)
+    return _joined(_gaps(found, window) for window in found.windows(MIN_POSITION, MAX_POSITION)) - seen.in_flight
+
+
+def _gaps(found: Readiness, window: Interval) -> IntervalSet:
+    places, covered = found.places(window), found.covered.within(window.start, window.end)
+    return NOTHING if places == covered else found.on_grid(places) - covered
+
+
+def _joined(pieces: Iterable[IntervalSet]) -> IntervalSet:
+    """One set of sets that follow each other and may touch."""
+    edges: list[int] = []
+    for piece in pieces:
+        touching = bool(edges and piece and edges[-1] == piece.edges[0])
+        if touching:
+            edges.pop()
+        edges += piece.edges[1:] if touching else piece.edges
+    return IntervalSet(tuple(edges))
 
 
 def optional(group: tuple[Offer, ...]) -> bool:

@@ -72,7 +72,7 @@ class Builder:
         axis = self._axis(linked)
         self.axes[draft.name] = axis
         fill = keys.get("fill")
-        model = IntervalModel(
+        return IntervalModel(
             name=draft.name,
             file=draft.file.file,
             sql=draft.file.body or "",
@@ -100,9 +100,6 @@ class Builder:
             timeout_seconds=values.length(keys.get("timeout"), 1800),
             retries=values.number(keys.get("retries"), 3),
         )
-        if draft.sound:
-            self._check_bounded(linked, model)
-        return model
 
     def _check_source(self, draft: Draft, column: str | None) -> None:
         for key in ("axis", "lag", "recheck", "completeness") if column is None else ():
@@ -220,10 +217,10 @@ class Builder:
             return default
         return values.length(node, default)
 
-    def _check_bounded(self, linked: Linked, model: IntervalModel) -> None:
+    def check_bounded(self, linked: Linked, model: IntervalModel) -> None:
         """Without a positioned input nothing says where the data starts and ends."""
         bounding = any(self._bounds(group, made) for group, made in zip(linked.groups, model.dependencies, strict=True))
-        unsure = any(not self.drafts[member.model].sound for member in linked.members) or not linked.readable
+        unsure = any(not self.drafts[member.model].sound for member in linked.members)
         if bounding or unsure or (model.limits.min is not None and model.limits.max is not None):
             return
         said = f"{model.name} reads nothing that has a position, so nothing says where it starts and ends"

@@ -18,7 +18,7 @@ from penstock.project.build import Builder
 from penstock.project.documents import read_document
 from penstock.project.drafts import Draft, draft
 from penstock.project.files import collect, model_files
-from penstock.project.link import Linker
+from penstock.project.link import Linked, Linker
 from penstock.project.problems import Notice, Problems, Where, did_you_mean
 from penstock.project.render import Ref, ScanContext, Scene, render_model, render_scan
 from penstock.project.settings import CONFIG, Settings, is_relative, read_settings
@@ -147,12 +147,8 @@ def _assembled(reading: _Reading, problems: Problems) -> Project:
             source = builder.source(one)
             trial.source(one, source)
             models.append(source)
-    for linked in links.values():
-        if linked.draft.type == "interval":
-            before = problems.count
-            model = builder.interval_model(linked)
-            sound = linked.draft.sound and problems.count == before
-            models.append(trial.model(linked, model, sound) if linked.readable else model)
+    intervals = (linked for linked in links.values() if linked.draft.type == "interval")
+    models += [_interval_model(linked, builder, trial, problems) for linked in intervals]
     problems.raise_if_any()
     graph = Graph.of(tuple(models))
     return Project(
@@ -165,6 +161,18 @@ def _assembled(reading: _Reading, problems: Problems) -> Project:
         warnings=problems.notices,
         analyses=trial.analyses,
     )
+
+
+def _interval_model(linked: Linked, builder: Builder, trial: Trial, problems: Problems) -> IntervalModel:
+    before = problems.count
+    model = builder.interval_model(linked)
+    sound = linked.draft.sound and problems.count == before
+    if not linked.readable:
+        return model
+    tried = trial.model(linked, model, sound)
+    if sound and problems.count == before:
+        builder.check_bounded(linked, tried)
+    return tried
 
 
 def _drafts(reading: _Reading, problems: Problems) -> dict[str, Draft]:

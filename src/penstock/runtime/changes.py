@@ -42,10 +42,6 @@ def _intervals(workspace: Workspace, world: World, change: Change) -> int:
     return sum(len(order.chunks) for order in plan(seen, most=10**9) if isinstance(order, Order))
 
 
-def needs_consent(changes: list[dict[str, object]]) -> list[str]:
+def needs_consent(changes: tuple[Change, ...]) -> list[str]:
     """What `apply` asks about before it does it."""
-    return [
-        f"{row['model']}: {row['change']} ({row['reason']})"
-        for row in changes
-        if row["change"] in ("rebuild", "removed")
-    ]
+    return [f"{c.model}: {c.change} ({c.reason})" for c in changes if c.change in ("rebuild", "removed")]

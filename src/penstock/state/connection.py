@@ -107,15 +107,16 @@ class Database:
     @contextmanager
     def looking(self) -> Iterator[None]:
         """A read-only transaction in which all statements see the same moment."""
-        self.connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        self.connection.read_only = True
-        try:
-            with self.transaction():
-                yield
-        finally:
-            if not self.connection.closed:
-                self.connection.isolation_level = None
-                self.connection.read_only = None
+        with speaking():
+            self.connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            self.connection.read_only = True
+            try:
+                with self.connection.transaction():
+                    yield
+            finally:
+                if not self.connection.closed:
+                    self.connection.isolation_level = None
+                    self.connection.read_only = None
 
 
 @contextmanager

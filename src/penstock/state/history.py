@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
-from penstock.intervals import NOTHING, Interval, IntervalSet
+from penstock.intervals import MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.state import pins
 from penstock.state.connection import Database
 from penstock.state.publication import attempt_record, cost_of
@@ -71,11 +71,13 @@ def covers(database: Database, generation: int, scope: IntervalSet) -> tuple[Cov
 def _last_words(rows: Sequence[_Row]) -> Iterator[_Row]:
     """The rows, sorted by their start, of which no position was said anything about later."""
     group: list[_Row] = []
+    reach = MIN_POSITION
     for row in rows:
-        if group and row.range.start >= max(one.range.end for one in group):
+        if row.range.start >= reach:
             yield from _unhidden(group)
             group = []
         group.append(row)
+        reach = max(reach, row.range.end)
     yield from _unhidden(group)
 
 

@@ -1,0 +1,337 @@
+"""Attempts without a result: who may say so, what follows, and how lost workers are noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from penstock.errors import ErrorClass, LeaseLostError
+from penstock.intervals import NOTHING, ranges
+from penstock.state.retry import Die, Ending, Retry, Split, next_step
+from penstock.state.statements import statements
+from penstock.state.store import State
+from penstock.tasks import Lease
+
+if TYPE_CHECKING:
+    from conftest import Story
+
+
+def endings(*classes: ErrorClass, workers: str = "wwwwwwwwwwww") -> list[Ending]:
+    return [Ending(one, worker) for one, worker in zip(classes, workers, strict=False)]
+
+
+def again(story: Story) -> Lease:
+    """The next attempt of the only task, whenever it is due."""
+    story.execute("update task set run_after = clock() where state = 'retrying'")
+    return story.claim()
+
+
+def no_token_check(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The broken twin of a fenced statement."""
+    broken = statements()[name].replace("and lease_token = %(token)s", "").replace("and attempt = %(attempt)s", "")
+    assert broken != statements()[name]
+    monkeypatch.setitem(statements(), name, broken)
+
+
+# deciding
+
+
+def test_a_users_mistake_is_not_tried_again() -> None:
+    assert isinstance(next_step(endings("user"), 1, 4, Random(1)), Die)
+
+
+def test_a_batch_with_a_users_mistake_is_halved() -> None:
+    assert next_step(endings("user"), 2, 4, Random(1)) == Split()
+
+
+def test_an_engine_failure_is_tried_again_with_growing_pauses_until_the_budget_is_spent() -> None:
+    pauses = []
+    for failures in range(1, 4):
+        step = next_step(endings(*["engine"] * failures), 1, 4, Random(1))
+        assert isinstance(step, Retry)
+        pauses.append(step.after_seconds)
+    assert pauses == sorted(pauses)
+    assert 0.5 <= pauses[0] <= 1.0 < pauses[2] <= 4.0
+    assert isinstance(next_step(endings(*["engine"] * 4), 1, 4, Random(1)), Die)
+    assert next_step(endings(*["engine"] * 4), 3, 4, Random(1)) == Split()
+
+
+def test_pauses_have_jitter_and_a_longest_one() -> None:
+    many = {next_step(endings(*["conflict"] * 9), 1, 4, Random(seed)) for seed in range(20)}
+    assert len(many) == 20
+    assert all(isinstance(one, Retry) and one.after_seconds <= 300 for one in many)
+
+
+def test_conflicts_cost_no_budget_but_end_at_ten() -> None:
+    assert isinstance(next_step(endings(*["conflict"] * 9), 1, 1, Random(1)), Retry)
+    assert isinstance(next_step(endings(*["conflict"] * 10, workers="w" * 10), 1, 99, Random(1)), Die)
+    mixed = endings("conflict", "conflict", "engine")
+    assert isinstance(next_step(mixed, 1, 2, Random(1)), Retry)
+
+
+def test_a_lost_worker_is_retried_at_once_twice() -> None:
+    assert next_step(endings("lost"), 1, 9, Random(1)) == Retry(0.0)
+    assert next_step(endings("lost", "lost"), 1, 9, Random(1)) == Retry(0.0)
+    third = next_step(endings("lost", "lost", "lost"), 1, 9, Random(1))
+    assert isinstance(third, Retry)
+    assert third.after_seconds > 0
+
+
+def test_losing_two_different_workers_in_a_row_quarantines_the_task() -> None:
+    assert isinstance(next_step(endings("lost", "lost", workers="ab"), 1, 9, Random(1)), Die)
+    assert isinstance(next_step(endings("lost", "engine", "lost", workers="aab"), 1, 9, Random(1)), Retry)
+
+
+def test_losses_do_not_go_on_for_ever() -> None:
+    """B-40."""
+    assert isinstance(next_step(endings(*["lost"] * 4), 1, 4, Random(1)), Die)
+
+
+# failing
+
+
+def test_a_users_mistake_is_dead_at_once_and_visible(story: Story) -> None:
+    lease = story.lease((0, 10))
+    assert story.state.fail(lease, "user", "no such column", story.cost, "the last lines") == "dead"
+    work = story.state.world().work["core.a"]
+    assert (work.dead, work.dead_tasks, work.last_error) == (ranges((0, 10)), 1, "no such column")
+    assert not work.in_flight
+    [task] = story.state.tasks("core.a", failed=True, history=False)
+    assert (task.state, task.error, task.cost) == ("dead", "no such column", story.cost)
+    [attempt] = story.state.attempts(lease.task)
+    assert (attempt.outcome, attempt.error_class) == ("failed", "user")
+    assert story.covered() == NOTHING
+
+
+def test_a_failing_batch_becomes_two_halves_in_one_transaction(story: Story) -> None:
+    lease = story.lease((0, 10), (10, 20), (20, 30))
+    assert story.state.fail(lease, "user", "bad row", story.cost) == "split"
+    work = story.state.world().work["core.a"]
+    assert (work.queued, work.in_flight, work.dead_tasks) == (2, ranges((0, 30)), 0)
+    one, two = story.claim(), story.claim()
+    assert {one.order, two.order} == {story.order((0, 10)), story.order((10, 20), (20, 30))}
+    assert story.state.fail(one, "user", "bad row", story.cost) == "dead"
+    story.publish(two)
+    assert story.covered() == ranges((10, 30))
+    assert story.state.world().work["core.a"].dead == ranges((0, 10))
+
+
+def test_an_engine_failure_pauses_and_comes_back_as_the_next_attempt(story: Story) -> None:
+    lease = story.lease((0, 10))
+    assert story.state.fail(lease, "engine", "no space", story.cost) == "retrying"
+    assert story.state.claim("w") is None
+    assert story.state.world().work["core.a"].retrying == 1
+    story.advance(2)
+    second = story.claim()
+    assert (second.task, second.attempt) == (lease.task, 2)
+    assert second.token != lease.token
+
+
+def test_a_poisoned_task_dies_when_its_attempts_are_used_up(story: Story) -> None:
+    """B-40: three retries by default, then it stands still and says so."""
+    lease = story.lease((0, 10))
+    said = [story.state.fail(lease, "engine", "no", story.cost)]
+    while said[-1] == "retrying":
+        said.append(story.state.fail(again(story), "engine", "no", story.cost))
+    assert said == ["retrying"] * 3 + ["dead"]
+    assert "failed 4 times" in (story.state.world().work["core.a"].last_error or "")
+
+
+def test_ten_conflicts_are_enough(story: Story) -> None:
+    lease = story.lease((0, 10))
+    said = [story.state.fail(lease, "conflict", "busy", story.cost)]
+    while said[-1] == "retrying":
+        said.append(story.state.fail(again(story), "conflict", "busy", story.cost))
+    assert said == ["retrying"] * 9 + ["dead"]
+
+
+def test_saying_a_failure_twice_gives_the_stored_answer(story: Story) -> None:
+    """B-41."""
+    lease = story.lease((0, 10), (10, 20))
+    assert story.state.fail(lease, "user", "bad", story.cost) == "split"
+    assert story.state.fail(lease, "user", "bad", story.cost) == "split"
+    assert story.state.world().work["core.a"].queued == 2
+
+
+def test_a_lost_attempt_writes_nothing(story: Story) -> None:
+    lease = story.lease((0, 10))
+    story.state.fail(lease, "lost", "somebody else has it", story.cost)
+    assert story.state.attempts(lease.task)[0].outcome is None
+
+
+def test_dead_work_blocks_nobody_and_is_planned_again(story: Story) -> None:
+    """B-43: dead tasks occupy no slot; the same range can be ordered again, and success makes it good."""
+    for i in range(4):
+        story.state.fail(story.lease((10 * i, 10 * i + 10)), "user", "bad", story.cost)
+    assert story.state.world().work["core.a"].dead_tasks == 4
+    began = story.state.world().at
+    assert story.state.world(dead_since=began).work["core.a"].dead == NOTHING
+    story.build((0, 10))
+    work = story.state.world().work["core.a"]
+    assert (work.dead, work.dead_tasks) == (ranges((10, 40)), 3)
+
+
+def test_a_range_that_died_twice_is_counted_once(story: Story) -> None:
+    for _ in range(2):
+        story.state.fail(story.lease((0, 10)), "user", "bad", story.cost)
+    work = story.state.world().work["core.a"]
+    assert (work.dead_tasks, work.dead) == (1, ranges((0, 10)))
+
+
+# the fence
+
+
+@pytest.mark.parametrize("wrong", ["token", "attempt"])
+def test_who_does_not_own_the_attempt_can_do_nothing(story: Story, wrong: str) -> None:
+    lease = story.lease((0, 10))
+    zombie = replace(lease, token=uuid4()) if wrong == "token" else replace(lease, attempt=7)
+    acts: list[Callable[[], object]] = [
+        lambda: story.record(zombie, story.commit(zombie, 0)),
+        lambda: story.state.fail(zombie, "engine", "no", story.cost),
+        lambda: story.state.release(zombie, "no"),
+        lambda: story.state.intend(zombie, {}, None, ""),
+    ]
+    for act in acts:
+        with pytest.raises(LeaseLostError):
+            act()
+    assert story.state.heartbeat([zombie, lease]) == (zombie,)
+    assert story.covered() == NOTHING
+    assert story.state.world().work["core.a"].running == 1
+
+
+def test_an_older_attempt_can_do_nothing(story: Story) -> None:
+    old = story.lease((0, 10))
+    story.state.fail(old, "engine", "no", story.cost)
+    new = again(story)
+    with pytest.raises(LeaseLostError):
+        story.record(old, story.commit(old, 0))
+    assert story.state.heartbeat([old]) == (old,)
+    story.publish(new)
+    assert story.covered() == ranges((0, 10))
+
+
+def test_without_the_token_a_zombie_would_publish(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_token_check(monkeypatch, "fence")
+    old = story.lease((0, 10))
+    story.advance(121)
+    story.state.reap()
+    story.claim("somebody else")
+    story.record(old, story.commit(old, 0))
+    assert story.covered() == ranges((0, 10))
+
+
+# liveness
+
+
+def test_a_lease_that_ran_out_is_taken_back(story: Story) -> None:
+    lease = story.lease((0, 10))
+    assert story.state.reap() == 0
+    story.advance(119)
+    assert story.state.reap() == 0
+    story.advance(121)
+    assert story.state.reap() == 1
+    second = story.claim("v")
+    assert (second.task, second.attempt) == (lease.task, 2)
+    assert story.state.attempts(lease.task)[0].outcome == "lost"
+
+
+def test_a_heartbeat_keeps_a_lease_alive(story: Story) -> None:
+    lease = story.lease((0, 10))
+    story.advance(100)
+    assert story.connect().heartbeat([lease]) == ()
+    story.advance(219)
+    assert story.state.reap() == 0
+    story.advance(221)
+    assert story.state.reap() == 1
+
+
+def test_a_late_completion_counts_while_nobody_else_has_the_task(story: Story) -> None:
+    lease = story.lease((0, 10))
+    story.advance(500)
+    assert story.state.heartbeat([lease]) == ()
+    story.publish(lease)
+    assert story.covered() == ranges((0, 10))
+
+
+def test_a_worker_whose_connection_is_gone_is_noticed_at_once(story: Story) -> None:
+    beat = story.connect()
+    beat.register_worker("w", {"host": "here", "pid": 7})
+    lease = story.lease((0, 10))
+    assert [(one.id, one.host, one.pid) for one in story.state.workers()] == [("w", "here", 7)]
+    assert story.state.reap() == 0
+    hang_up(story, beat)
+    assert story.state.workers() == ()
+    assert story.state.reap() == 1
+    second = story.claim("v")
+    assert (second.task, second.attempt) == (lease.task, 2)
+    with pytest.raises(LeaseLostError):
+        story.record(lease, story.commit(lease, 0))
+
+
+def test_without_looking_at_the_lock_a_dead_worker_would_hold_its_task(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blind = statements()["abandoned_tasks"].replace("w.id is not null", "false")
+    assert blind != statements()["abandoned_tasks"]
+    monkeypatch.setitem(statements(), "abandoned_tasks", blind)
+    beat = story.connect()
+    beat.register_worker("w", {})
+    story.lease((0, 10))
+    hang_up(story, beat)
+    assert story.state.reap() == 0
+
+
+def test_a_worker_never_takes_its_own_tasks_for_a_missing_lock(story: Story) -> None:
+    other = story.connect()
+    other.register_worker("w", {})
+    story.lease((0, 10))
+    other.database.connection.execute("select pg_advisory_unlock_all()")
+    assert other.reap() == 0
+    assert story.state.reap() == 1
+
+
+def test_a_worker_may_register_again_on_another_connection(story: Story) -> None:
+    first, second = story.connect(), story.connect()
+    first.register_worker("w", {})
+    story.lease((0, 10))
+    second.register_worker("w", {})
+    hang_up(story, first)
+    assert story.state.reap() == 0
+    assert len(story.state.workers()) == 1
+
+
+def test_a_task_that_kills_two_workers_is_dead(story: Story) -> None:
+    story.lease((0, 10), worker="one")
+    for seconds, worker in ((121, "two"), (300, "three")):
+        story.advance(seconds)
+        assert story.state.reap() == 1
+        if worker == "two":
+            story.claim(worker)
+    work = story.state.world().work["core.a"]
+    assert (work.dead_tasks, work.queued) == (1, 0)
+    assert "two different workers" in (work.last_error or "")
+
+
+def test_a_completion_in_progress_is_not_reaped(story: Story) -> None:
+    """B-42: the fence and what follows from it are one transaction; the reaper skips the row that it holds."""
+    lease = story.lease((0, 10))
+    story.advance(500)
+    reaper = story.connect()
+    with story.state.publishing(lease) as publication:
+        assert reaper.reap() == 0
+        publication.record(story.commit(lease, 0), {}, story.cost, "interval", ())
+    assert reaper.reap() == 0
+    assert story.covered() == ranges((0, 10))
+
+
+def hang_up(story: Story, gone: State) -> None:
+    """Close a connection, and wait until its server process has ended: that is what frees the lock."""
+    pid = gone.database.connection.info.backend_pid
+    gone.close()
+    while story.execute("select from pg_stat_activity where pid = %s", pid):
+        pass

@@ -1,0 +1,159 @@
+"""Revisions: what applying changes, what it keeps, and when a rebuilt table takes over."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.errors import LeaseLostError, StateError
+from penstock.intervals import NOTHING, ranges
+
+if TYPE_CHECKING:
+    from conftest import Story
+
+
+def kinds(story: Story, **fingerprints: str) -> dict[str, str]:
+    return {one.model: one.change for one in story.state.changes(story.definitions(**fingerprints))}
+
+
+def test_a_first_revision_is_all_new_and_starts_empty(story: Story) -> None:
+    world = story.state.world()
+    assert world.revision == "r1"
+    assert set(world.working) == {"core.a", "core.b"}
+    assert world.working["core.a"].state == "current"
+    assert world.working["core.a"].location == f"core/a/{world.working['core.a'].id}"
+    assert world.working["core.a"].covered == NOTHING
+    assert story.state.bundle("r1") == b"bundle"
+
+
+def test_looking_at_changes_writes_nothing(story: Story) -> None:
+    before = story.state.world().working
+    assert kinds(story, a="other") == {"raw.events": "unchanged", "core.a": "rebuild", "core.b": "rebuild"}
+    assert story.state.world().working == before
+
+
+def test_the_same_revision_again_is_nothing(story: Story) -> None:
+    before = story.state.world().working
+    changes = story.state.apply("r1", b"bundle", {}, story.definitions())
+    assert {one.change for one in changes} == {"unchanged"}
+    assert story.state.world().working == before
+
+
+def test_a_changed_query_is_built_aside_while_the_old_table_serves(story: Story) -> None:
+    story.build((0, 10))
+    old = story.generation()
+    changes = story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    assert {one.model: one.reason for one in changes} == {
+        "raw.events": "same definition",
+        "core.a": "its definition changed",
+        "core.b": "it reads core.a, which is rebuilt",
+    }
+    world = story.state.world()
+    assert world.current["core.a"] == old
+    assert (world.working["core.a"].state, world.working["core.a"].covered) == ("building", NOTHING)
+    assert world.working["core.b"].state == "building"
+
+
+def test_the_reason_of_a_far_descendant_names_the_model_that_changed(story: Story) -> None:
+    reasons = {one.model: one.reason for one in story.state.changes(story.definitions(events="moved"))}
+    assert reasons["core.a"] == reasons["core.b"] == "it reads raw.events, which is rebuilt"
+
+
+def test_a_second_change_replaces_the_unfinished_rebuild_and_its_work(story: Story) -> None:
+    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    lease = story.lease((0, 10))
+    first = story.generation()
+    story.state.apply("r3", b"", {}, story.definitions(a="newer"))
+    assert story.generation().no != first.no
+    assert [row[0] for row in story.execute("select state from generation where no = %s", first.no)] == ["retired"]
+    assert story.state.attempts(lease.task)[0].outcome == "superseded"
+    with pytest.raises(LeaseLostError):
+        story.record(lease, story.commit(lease, 0))
+
+
+def test_work_on_the_old_table_ends_when_a_new_one_is_built(story: Story) -> None:
+    lease = story.lease((0, 10))
+    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    assert story.state.heartbeat([lease]) == (lease,)
+    with pytest.raises(LeaseLostError):
+        story.state.intend(lease, {}, None, "")
+
+
+def test_going_back_to_the_old_query_keeps_the_old_table(story: Story) -> None:
+    story.build((0, 10))
+    old = story.generation()
+    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    changes = story.state.apply("r1", b"", {}, story.definitions())
+    assert {one.change for one in changes} == {"unchanged"}
+    assert story.generation() == old
+    assert story.state.world().revision == "r1"
+
+
+def test_a_removed_model_loses_its_work_and_keeps_its_table(story: Story) -> None:
+    story.build((0, 10))
+    kept = story.generation()
+    lease = story.lease((10, 20))
+    source, a, b = story.definitions()
+    changes = story.state.apply("r2", b"", {}, (source, replace(b, edges=())))
+    assert {one.model: one.change for one in changes}["core.a"] == "removed"
+    assert "core.a" not in story.state.world().working
+    assert story.state.heartbeat([lease]) == (lease,)
+    assert story.enqueue(story.order((20, 30))) == 0
+    changes = story.state.apply("r3", b"", {}, (source, a, b))
+    assert {one.model: one.reason for one in changes}["core.a"] == "it is back as it was"
+    assert story.generation() == kept
+
+
+def test_a_removed_model_that_comes_back_different_is_rebuilt(story: Story) -> None:
+    source, a, _ = story.definitions()
+    story.state.apply("r2", b"", {}, (source,))
+    changes = story.state.apply("r3", b"", {}, (source, replace(a, fingerprint="other")))
+    assert [one.change for one in changes] == ["unchanged", "rebuild"]
+
+
+def test_what_changed_above_a_removed_model_marks_the_table_it_keeps(story: Story) -> None:
+    story.build((0, 10), snapshot=1)
+    story.state.handle_events(lambda _, __, changed: changed)
+    story.build((0, 10), model="core.b", inputs=1)
+    source, a, b = story.definitions()
+    story.state.apply("r2", b"", {}, (source, a))
+    story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me")
+    story.build((0, 10), snapshot=2)
+
+    def not_asked(*_: object) -> object:
+        raise AssertionError("the project does not know a removed model")
+
+    story.state.handle_events(not_asked)  # type: ignore[arg-type]
+    story.state.apply("r3", b"", {}, (source, a, b))
+    assert story.stale("core.b") == ranges((0, 10))
+
+
+def test_cutover_takes_several_models_over_in_one_transaction_or_none(story: Story) -> None:
+    assert story.state.cutover(["core.a"]) == ()
+    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    new = {name: one.no for name, one in story.state.world().working.items()}
+    assert story.state.cutover(["core.a", "raw.events"]) == ()
+    assert story.state.world().current["core.a"].no != new["core.a"]
+    assert story.state.cutover(["core.b", "core.a"]) == ("core.a", "core.b")
+    world = story.state.world()
+    assert {name: one.no for name, one in world.current.items()} == new
+    assert world.working == world.current
+    assert [row[0] for row in story.execute("select count(*) from generation where state = 'retired'")] == [2]
+
+
+def test_two_processes_that_apply_at_once_make_one_generation(story: Story) -> None:
+    states = [story.connect(), story.connect()]
+    threads = [threading.Thread(target=one.apply, args=("r2", b"", {}, story.definitions(a="new"))) for one in states]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert story.execute("select count(*) from generation where model = 'core.a'") == [(2,)]
+
+
+def test_an_unknown_revision_says_how_to_get_one(story: Story) -> None:
+    with pytest.raises(StateError, match="no revision 'gone'"):
+        story.state.bundle("gone")

@@ -1,0 +1,235 @@
+"""Every mistake in one run, and the schema that finds the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from penstock.errors import ProjectError, ProjectErrors
+from penstock.project import Project, load, schema, unpack
+
+CONFIG = "name: shop\ndatabases: {external: raw, transformation: shop}\n"
+ORDERS = "location: ./landing/orders\nposition: ordered_at\n"
+HOURLY = """---
+interval: 1 hour
+position: hour
+---
+select date_trunc('hour', ordered_at) as hour, count(*) as orders
+from {{ ref('raw.orders') }}
+group by all
+"""
+SHOP = {
+    "penstock.yml": CONFIG,
+    "models/external/orders.yml": ORDERS,
+    "models/transformations/hourly.sql": HOURLY,
+}
+
+
+def written(root: Path, files: Mapping[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def read(
+    root: Path, files: Mapping[str, str], environ: Mapping[str, str] | None = None, target: str | None = None
+) -> Project:
+    return load(written(root, files), environ or {}, target)
+
+
+def mistakes(
+    root: Path, files: Mapping[str, str], environ: Mapping[str, str] | None = None, target: str | None = None
+) -> list[str]:
+    with pytest.raises(ProjectErrors) as caught:
+        read(root, files, environ, target)
+    return [f"{error.place}: {error.message}" for error in caught.value.errors]
+
+
+def front(keys: str, query: str = "select ordered_at as at from {{ ref('raw.orders') }}") -> str:
+    return f"---\n{keys}---\n{query}\n"
+
+
+# All mistakes at once
+
+
+def hourly(keys: str, query: str = "select ordered_at as at from {{ ref('raw.orders') }}") -> str:
+    return front(f"interval: 1h\nposition: at\n{keys}", query)
+
+
+MISTAKES = {
+    "models/external/typo.yml": (
+        "locaton: x\n",
+        "typo.yml:1: there is no key 'locaton'; did you mean 'location'?",
+    ),
+    "models/external/flag.yml": (
+        "external: false\n",
+        "flag.yml:1: external: false disagrees",
+    ),
+    "models/external/twice.yml": (
+        "location: x\nlocation: y\n",
+        "twice.yml:2: the key 'location' stands twice",
+    ),
+    "models/external/value.yml": (
+        "position: at\nlag: soon\n",
+        "value.yml:2: lag must be a duration",
+    ),
+    "models/transformations/unquoted.sql": (
+        hourly("dependencies:\n  - {{external}}.orders\n"),
+        "unquoted.sql:5: {{external}}.orders must be quoted",
+    ),
+    "models/transformations/unknown.sql": (
+        hourly("", "select at from {{ ref('raw.ordes') }}"),
+        "unknown.sql:5: shop.unknown depends on 'raw.ordes'",
+    ),
+    "models/transformations/cycle.sql": (
+        hourly("", "select at from {{ ref('shop.cycle') }}"),
+        "cycle.sql:5: shop.cycle depends on itself",
+    ),
+    "models/transformations/axis.sql": (
+        front("interval: 100\nposition: at\naxis: block\n"),
+        "axis.sql:4: shop.axis is on the axis 'block'",
+    ),
+    "models/transformations/name.sql": (
+        hourly("", "select {{ bound.start }} as at"),
+        "name.sql:5: the template uses 'bound'",
+    ),
+    "models/transformations/other.sql": (
+        hourly("target_lag: 1m\n"),
+        "other.sql:4: 'target_lag' is a key of dynamic models",
+    ),
+    "models/transformations/double.sql": (
+        hourly("table: hourly\n"),
+        "two files are the model shop.hourly",
+    ),
+    "models/transformations/two.sql": (
+        hourly("", "select ordered_at as at from {{ ref('orders') }}; select 2"),
+        "two.sql:5: there is a second statement",
+    ),
+    "models/transformations/later.sql": (
+        "select 1\n",
+        "later.sql:1: shop.later: a dynamic model is not built yet",
+    ),
+    "models/transformations/open.sql": (
+        "---\ninterval: 1h\n",
+        "open.sql:1: the front matter has no closing ---",
+    ),
+    "models/transformations/never.sql": (
+        hourly("", "select 1 as at"),
+        "never.sql:2: shop.never reads nothing that has a position",
+    ),
+}
+
+
+def test_a_project_with_fifteen_kinds_of_mistakes_reports_all_of_them(tmp_path: Path) -> None:
+    files = {**SHOP, **{name: text for name, (text, _) in MISTAKES.items()}, "penstock.yml": CONFIG + "lgging: info\n"}
+    found = mistakes(tmp_path, files)
+    assert len(found) == len(MISTAKES) + 1
+    for _, said in MISTAKES.values():
+        assert [said in one for one in found].count(True) == 1, said
+    assert "penstock.yml:3: the project has no key 'lgging'; did you mean 'logging'?" in found
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sets(st.sampled_from(sorted(MISTAKES)), min_size=1))
+def test_any_set_of_mistakes_is_reported_wholly_and_alone(chosen: set[str]) -> None:
+    files = {**SHOP, **{name: MISTAKES[name][0] for name in chosen}}
+    with pytest.raises(ProjectErrors) as caught:
+        unpack({name: text.encode() for name, text in files.items()}, Path("/p"), {})
+    found = [f"{error.place}: {error.message}" for error in caught.value.errors]
+    assert len(found) == len(chosen)
+    assert all(any(MISTAKES[name][1] in one for one in found) for name in chosen)
+
+
+def test_project_errors_keep_file_line_and_hint(tmp_path: Path) -> None:
+    with pytest.raises(ProjectErrors) as caught:
+        read(
+            tmp_path,
+            {**SHOP, "models/transformations/unquoted.sql": MISTAKES["models/transformations/unquoted.sql"][0]},
+        )
+    error: ProjectError = caught.value
+    assert (error.kind, error.exit_code) == ("project", 2)
+    assert (error.file, error.line, error.hint) == (
+        "models/transformations/unquoted.sql",
+        5,
+        'write "{{external}}.orders"',
+    )
+
+
+# One structural question about model files, asked of the loader and of the JSON schema.
+
+STRUCTURE = [
+    ("external", "location: x", True),
+    ("external", "position: at\nscan: {full: 1h}", True),
+    ("external", "position: at\ncache: {full_scan_interval: 1h}", True),
+    ("external", "position: at\nttl: 60", True),
+    ("external", "position: at\nttl: 60\nscan: {full: 1h}", False),
+    ("external", "position: at\npartition: at", False),
+    ("external", "interval: 1h", False),
+    ("external", "lagg: 3", False),
+    ("external", "type: interval", False),
+    ("external", "position: at\ncompleteness: maybe", False),
+    ("transformation", "interval: 1h\nposition: at", True),
+    ("transformation", "interval: {max: 1h, min: 0}\npartition: at", True),
+    ("transformation", "interval: 1h\nposition: at\ntype: interval\nexternal: false", True),
+    ("transformation", "interval: 1h\nposition: at\ndependencies: [a.b, [c.d, {model: e}], '{{external}}.f']", True),
+    ("transformation", "interval: 1h\nposition: at\ndependencies: [{before: 1h}]", False),
+    ("transformation", "interval: 1h\nposition: at\ndependencies: ['a b']", False),
+    ("transformation", "interval: 1h", False),
+    ("transformation", "position: at", False),
+    ("transformation", "interval: {min: 0}\nposition: at", False),
+    ("transformation", "interval: 1h\nposition: at\nschedule: '@hourly'", False),
+    ("transformation", "interval: 1h\nposition: at\nexternal: true", False),
+    ("transformation", "interval: 1h\nposition: at\nschedules: {backfill: off}", True),
+    ("transformation", "interval: 1h\nposition: at\nschedules: {backfill: false}", False),
+    ("transformation", "interval: 1h\nposition: at\nchecks: [{unique: a, severity: warn}]", True),
+    ("transformation", "interval: 1h\nposition: at\nchecks: [{severity: warn}]", False),
+    ("transformation", "type: dynamic\ninterval: 1h\nposition: at", False),
+    ("transformation", "target_lag: on_upstream\nkey: [a, b]", True),
+    ("transformation", "target_lag: 1h\nschedule: '@hourly'", False),
+    ("transformation", "schedule: '0 3 * * *'\nunique_key: a", True),
+    ("transformation", "schedule: sometimes", False),
+    ("transformation", "type: full", False),
+    ("transformation", "interval: 1h\nposition: at\nretries: true", False),
+]
+_BEYOND_STRUCTURE = (
+    "not built yet",
+    "depends on",
+    "nothing that has a position",
+    "asks for its bounds",
+    "needs `position`",
+)
+
+
+def plain(text: str) -> object:
+    from penstock.project.documents import read_document
+    from penstock.project.problems import Problems
+
+    def value(node: object) -> object:
+        if hasattr(node, "entries"):
+            return {key: value(item) for key, item in node.entries.items()}
+        return [value(item) for item in node.items] if hasattr(node, "items") else node.value  # type: ignore[attr-defined]
+
+    return value(read_document(text, "f", Problems()))
+
+
+@pytest.mark.parametrize(("kind", "text", "good"), STRUCTURE)
+def test_the_schema_of_model_files_agrees_with_the_loader(kind: str, text: str, good: bool) -> None:
+    file = "models/external/m.yml" if kind == "external" else "models/transformations/m.sql"
+    content = text if kind == "external" else front(text + "\n")
+    files = {"penstock.yml": CONFIG, "models/external/orders.yml": ORDERS, file: content}
+    try:
+        unpack({name: one.encode() for name, one in files.items()}, Path("/p"), {})
+        found: list[str] = []
+    except ProjectErrors as errors:
+        found = [e.message for e in errors.errors if not any(one in e.message for one in _BEYOND_STRUCTURE)]
+    part = "source" if kind == "external" else "transformation"
+    published = {**schema(), "anyOf": [{"$ref": f"#/$defs/{part}"}]}
+    assert (not found) == good, found
+    assert Draft202012Validator(published).is_valid(plain(text)) == good

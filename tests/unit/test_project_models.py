@@ -1,0 +1,495 @@
+"""Interval models: their keys, what they read, and their queries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import ProjectErrors
+from penstock.models import Chunking, Dependency, Fill, IntervalModel, Limits, Schedules
+from penstock.project import Project, load
+
+CONFIG = "name: shop\ndatabases: {external: raw, transformation: shop}\n"
+ORDERS = "location: ./landing/orders\nposition: ordered_at\n"
+BASE = "interval: 1h\nposition: at\n"
+HOURLY = """---
+interval: 1 hour
+position: hour
+---
+select date_trunc('hour', ordered_at) as hour, count(*) as orders
+from {{ ref('raw.orders') }}
+group by all
+"""
+SHOP = {
+    "penstock.yml": CONFIG,
+    "models/external/orders.yml": ORDERS,
+    "models/transformations/hourly.sql": HOURLY,
+}
+
+
+def written(root: Path, files: Mapping[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def read(
+    root: Path, files: Mapping[str, str], environ: Mapping[str, str] | None = None, target: str | None = None
+) -> Project:
+    return load(written(root, files), environ or {}, target)
+
+
+def mistakes(
+    root: Path, files: Mapping[str, str], environ: Mapping[str, str] | None = None, target: str | None = None
+) -> list[str]:
+    with pytest.raises(ProjectErrors) as caught:
+        read(root, files, environ, target)
+    return [f"{error.place}: {error.message}" for error in caught.value.errors]
+
+
+def model(project: Project, name: str) -> IntervalModel:
+    found = project.graph.models[name]
+    assert isinstance(found, IntervalModel)
+    return found
+
+
+def front(keys: str, query: str = "select ordered_at as at from {{ ref('raw.orders') }}") -> str:
+    return f"---\n{keys}---\n{query}\n"
+
+
+def one_model(keys: str, query: str = "select ordered_at as at from {{ ref('raw.orders') }}") -> dict[str, str]:
+    return {
+        "penstock.yml": CONFIG,
+        "models/external/orders.yml": ORDERS,
+        "models/transformations/m.sql": front(keys, query),
+    }
+
+
+# Interval models
+
+
+@pytest.mark.parametrize(
+    ("written_as", "chunking"),
+    [
+        ("1 hour", Chunking(3600, 3600, 3600)),
+        ("3600", Chunking(3600, 3600, 3600)),
+        ("{max: 1 hour}", Chunking(3600, 3600, 3600)),
+        ("{max: 1 hour, min: 0}", Chunking(3600, 0, 1)),
+        ("{max: 1 hour, min: 5 minutes}", Chunking(3600, 300, 1)),
+        ("{max: 1 hour, min: 0, align: 5 minutes}", Chunking(3600, 0, 300)),
+        ("{max: 1 day, min: 1 day, align: 1 hour}", Chunking(86400, 86400, 3600)),
+    ],
+)
+def test_s1_17_intervals_are_strict_partial_or_anything(tmp_path: Path, written_as: str, chunking: Chunking) -> None:
+    assert model(read(tmp_path, one_model(f"interval: {written_as}\nposition: at\n")), "shop.m").interval == chunking
+
+
+@pytest.mark.parametrize(
+    "written_as", ["0", "{max: 0}", "{max: 60, min: 120}", "{max: 60, min: 0, align: 45}", "{max: 60, align: 0}"]
+)
+def test_impossible_intervals_are_errors(tmp_path: Path, written_as: str) -> None:
+    found = mistakes(tmp_path, one_model(f"interval: {written_as}\nposition: at\n"))
+    assert len(found) == 1
+    assert found[0].startswith("models/transformations/m.sql:2: interval")
+
+
+def test_all_keys_of_an_interval_model_are_read(tmp_path: Path) -> None:
+    keys = """interval: {max: 1 hour, min: 0, type: second}
+partition: at
+description: what it is
+tags: [a, 2]
+env: {A: 1}
+schedules: {forwardfill: "@every 1m", backfill: 300}
+limits: {min: 2026-01-01, max: 2026-02-01T00:00:00Z}
+fill: {direction: tail, allow_gap_skipping: false, buffer: 10 minutes, backfill: oldest}
+max_inflight: 2
+cluster_by: at
+deduplicate: false
+update_strategy: replace
+manage: engine
+live: false
+on_schema_change: fail
+timeout: 1 minute
+retries: 0
+checks:
+  - not_null: [at]
+  - {unique: at, severity: warn}
+  - accepted_values: {column: c, values: [NO, 1]}
+  - relationships: {column: o, to: orders, field: id}
+  - row_count: {min: 1}
+  - expression: at > 0
+"""
+    found = model(read(tmp_path, one_model(keys)), "shop.m")
+    assert (found.position, found.axis, found.description, found.tags, found.env) == (
+        "at",
+        "second",
+        "what it is",
+        ("a", "2"),
+        {"A": "1"},
+    )
+    assert found.schedules == Schedules("@every 1m", "300")
+    assert found.limits == Limits(1767225600, 1769904000)
+    assert found.fill == Fill("tail", False, 600, "oldest")
+    assert (found.max_inflight, found.cluster_by, found.deduplicate) == (2, ("at",), False)
+    assert (found.on_schema_change, found.timeout_seconds, found.retries) == ("fail", 60, 0)
+    assert [(c.kind, dict(c.argument), c.severity) for c in found.checks] == [
+        ("not_null", {"columns": ("at",)}, "error"),
+        ("unique", {"columns": ("at",)}, "warn"),
+        ("accepted_values", {"column": "c", "values": ("NO", 1)}, "error"),
+        ("relationships", {"column": "o", "to": "raw.orders", "field": "id"}, "error"),
+        ("row_count", {"min": 1}, "error"),
+        ("expression", {"sql": "at > 0"}, "error"),
+    ]
+
+
+def test_s1_16_a_limit_of_0_is_no_limit_with_a_warning(tmp_path: Path) -> None:
+    project = read(tmp_path, one_model("interval: 1h\nposition: at\nlimits: {min: 0, max: 0}\n"))
+    assert model(project, "shop.m").limits == Limits()
+    assert [str(notice) for notice in project.warnings] == [
+        "models/transformations/m.sql:4: limits.min: 0 is read as no limit",
+        "models/transformations/m.sql:4: limits.max: 0 is read as no limit",
+    ]
+
+
+def test_s1_18_one_of_the_two_schedules_stays_on(tmp_path: Path) -> None:
+    assert (
+        "would never run"
+        in mistakes(tmp_path, one_model("interval: 1h\nposition: at\nschedules: {forwardfill: off, backfill: off}\n"))[
+            0
+        ]
+    )
+    only_back = one_model("interval: 1h\nposition: at\nschedules: {forwardfill: off}\n")
+    assert model(read(tmp_path, only_back), "shop.m").schedules == Schedules("off", None)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("interval: 1h\n", "m.sql:2: a model of type interval needs the key 'position'"),
+        ("type: interval\nposition: at\n", "m.sql:2: a model of type interval needs the key 'interval'"),
+        ("type: source\ninterval: 1h\nposition: at\n", "m.sql:2: the type is interval, not source"),
+        (BASE + "schedule: '@hourly'\n", "m.sql:4: 'schedule' is a key of full models; this model is of type interval"),
+        (BASE + "key: id\n", "m.sql:4: 'key' is a key of dynamic models"),
+        (BASE + "location: x\n", "m.sql:4: 'location' is a key of source models"),
+        (BASE + "partition: at\n", "m.sql:4: partition and position say the same"),
+        (
+            "interval: {max: 1h, type: second}\nposition: at\naxis: second\n",
+            "m.sql:2: interval.type and axis say the same",
+        ),
+        ("intervall: 1h\nposition: at\n", "m.sql:2: there is no key 'intervall'; did you mean 'interval'?"),
+        (BASE + "limts: {min: 1}\n", "m.sql:4: there is no key 'limts'; did you mean 'limits'?"),
+        (BASE + "fill: {directon: head}\n", "m.sql:4: fill has no key 'directon'; did you mean 'direction'?"),
+        (
+            BASE + "fill: {direction: haed}\n",
+            "m.sql:4: fill.direction must be head or tail, not 'haed'; did you mean 'head'?",
+        ),
+        ("interval: soon\nposition: at\n", "m.sql:2: interval must be a length such as 1 hour"),
+        (BASE + "retries: many\n", "m.sql:4: retries must be a whole number of at least 0, not 'many'"),
+        (BASE + "tags: slow\n", "m.sql:4: tags must be a list"),
+        (BASE + "limits: {min: 2026-13-01}\n", "m.sql:4: limits.min: '2026-13-01' is no position"),
+        (BASE + "checks: [{unique: at, not_null: at}]\n", "m.sql:4: an item of checks must have exactly one of"),
+        (BASE + "checks: [{relationships: {column: a, to: ordres, field: b}}]\n", "did you mean 'raw.orders'?"),
+        ("interval: 1h\nposition: 'no good'\n", "m.sql:3: position must be a name"),
+    ],
+)
+def test_a_wrong_key_is_one_error_with_its_line(tmp_path: Path, keys: str, said: str) -> None:
+    found = mistakes(tmp_path, one_model(keys))
+    assert len(found) == 1, found
+    assert said in found[0]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "what"),
+    [
+        ("d.sql", "select 1\n", "a dynamic model"),
+        (
+            "d.sql",
+            front("target_lag: downstream\nrefresh_strategy: auto\ncardinality_threshold: 0.5\n", "select 1"),
+            "a dynamic model",
+        ),
+        ("d.sql", "---\nschedule: '@hourly'\nmax_parallelism: 3\n---\nselect 1\n", "a full model"),
+        ("d.yml", "schedule: '@hourly'\nexec: python x.py\ncolumns: {a: string}\n", "a model made by a script"),
+        ("d.yml", "interval: 1h\nposition: at\nexec: [python, x.py]\n", "a model made by a script"),
+        ("d.py", '"""\ninterval: 1 hour\nposition: hour\n"""\n\n\ndef model(ctx): ...\n', "a Python model"),
+        (
+            "d.sql",
+            front(BASE + "update_strategy: append\nunique_key: id\non_retract: keep\n"),
+            "update_strategy: append",
+        ),
+        ("d.sql", front(BASE + "live: true\n"), "live: true"),
+        ("d.sql", front(BASE + "manage: user\n"), "manage: user"),
+    ],
+)
+def test_what_is_known_but_not_built_is_one_clear_error(tmp_path: Path, file: str, text: str, what: str) -> None:
+    files = {**SHOP, f"models/transformations/{file}": text}
+    found = mistakes(tmp_path, files)
+    assert len(found) == 1, found
+    assert f"shop.d: {what} is not built yet in this release" in found[0]
+    disabled = {**files, "penstock.yml": CONFIG + "overrides: {shop.d: {enabled: false}}\n"}
+    assert set(read(tmp_path, disabled).graph.models) == {"raw.orders", "shop.hourly"}
+
+
+# Dependencies and the graph
+
+
+def test_s1_12_and_s1_5_declared_dependencies_mix_names_groups_and_mappings(tmp_path: Path) -> None:
+    keys = """interval: 1h
+position: at
+dependencies:
+  - "{{external}}.orders"
+  - [raw.a, {model: "{{ external }}.b", before: 1 day}]
+  - {model: customers, optional: true, on_change: rerun, finality: 1 hour}
+  - {model: "{{transformation}}.hourly", before: 1 hour, after: 10 minutes}
+"""
+    files = {
+        **SHOP,
+        "models/transformations/m.sql": front(keys),
+        "models/external/a.yml": "position: at\n",
+        "models/external/b.yml": "position: at\n",
+        "models/external/customers.yml": "location: x\n",
+    }
+    found = model(read(tmp_path, files), "shop.m")
+    assert found.dependencies == (
+        (Dependency("raw.orders"),),
+        (Dependency("raw.a"), Dependency("raw.b", before=86400)),
+        (Dependency("raw.customers", optional=True, on_change="rerun", finality=3600),),
+        (Dependency("shop.hourly", before=3600, after=600),),
+    )
+
+
+def test_s1_5_changing_the_default_database_re_points_dependencies(tmp_path: Path) -> None:
+    query = "select ordered_at as at from {{ ref('{{external}}.orders') }}"
+    files = one_model("interval: 1h\nposition: at\ndependencies: ['{{external}}.orders']\n", query)
+    assert model(read(tmp_path, files), "shop.m").dependencies == ((Dependency("raw.orders"),),)
+    moved = {**files, "penstock.yml": CONFIG.replace("raw", "lake")}
+    assert model(read(tmp_path, moved), "shop.m").dependencies == ((Dependency("lake.orders"),),)
+
+
+def test_a_ref_that_is_not_declared_is_added_and_a_gate_may_stay_unread(tmp_path: Path) -> None:
+    files = {
+        **one_model("interval: 1h\nposition: at\ndependencies: [raw.gate]\n"),
+        "models/external/gate.yml": "position: at\n",
+    }
+    assert model(read(tmp_path, files), "shop.m").dependencies == (
+        (Dependency("raw.gate"),),
+        (Dependency("raw.orders"),),
+    )
+
+
+def test_a_ref_is_found_in_whatever_branch_it_stands(tmp_path: Path) -> None:
+    old, new = "{{ ref('raw.old') }}", "{{ ref(self.database and 'orders') }}"
+    query = f"select ordered_at as at from {{% if bounds.start < 0 %}}{old}{{% else %}}{new}{{% endif %}}"
+    files = {**one_model("interval: 1h\nposition: at\n", query), "models/external/old.yml": "position: at\n"}
+    assert [d.model for d in model(read(tmp_path, files), "shop.m").inputs] == ["raw.old", "raw.orders"]
+
+
+def test_a_bare_table_must_be_unique(tmp_path: Path) -> None:
+    files = {
+        **one_model("interval: 1h\nposition: at\n", "select ordered_at as at from {{ ref('orders') }}"),
+        "models/external/other.yml": "database: lake\ntable: orders\nposition: at\n",
+    }
+    assert "'orders' means more than one table: lake.orders, raw.orders" in mistakes(tmp_path, files)[0]
+
+
+def test_s0_20_an_unknown_dependency_names_both_ends_and_the_nearest(tmp_path: Path) -> None:
+    files = one_model(
+        "interval: 1h\nposition: at\ndependencies:\n  - raw.ordrs\n", "select at from {{ ref('raw.odrers') }}"
+    )
+    assert mistakes(tmp_path, files) == [
+        "models/transformations/m.sql:5: shop.m depends on 'raw.ordrs', but there is no model 'raw.ordrs'; "
+        "did you mean 'raw.orders'?",
+        "models/transformations/m.sql:7: shop.m depends on 'raw.odrers', but there is no model 'raw.odrers'; "
+        "did you mean 'raw.orders'?",
+    ]
+
+
+def test_s0_6_a_cycle_is_an_error_that_names_its_edges(tmp_path: Path) -> None:
+    def reading(other: str) -> str:
+        return front("interval: 1h\nposition: at\n", f"select at from {{{{ ref('{other}') }}}}")
+
+    models = {"a": "b", "b": "c", "c": "a", "p": "q", "q": "p", "self": "self"}
+    files = {"penstock.yml": CONFIG} | {
+        f"models/transformations/{name}.sql": reading(other) for name, other in models.items()
+    }
+    assert mistakes(tmp_path, files) == [
+        "models/transformations/a.sql:5: these models depend on each other: shop.a -> shop.b -> shop.c -> shop.a",
+        "models/transformations/p.sql:5: these models depend on each other: shop.p -> shop.q -> shop.p",
+        "models/transformations/self.sql:5: shop.self depends on itself",
+    ]
+
+
+BLOCKS = {
+    "penstock.yml": CONFIG,
+    "models/external/orders.yml": ORDERS,
+    "models/external/blocks.yml": "position: n\naxis: block\n",
+}
+
+
+def test_an_interval_model_takes_the_axis_of_what_it_reads(tmp_path: Path) -> None:
+    files = {
+        **BLOCKS,
+        "models/transformations/a.sql": front("interval: 100\nposition: n\n", "select n from {{ ref('blocks') }}"),
+        "models/transformations/b.sql": front("interval: 1000\nposition: n\n", "select n from {{ ref('a') }}"),
+    }
+    project = read(tmp_path, files)
+    assert (model(project, "shop.a").axis, model(project, "shop.b").axis) == ("block", "block")
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (
+            "interval: 100\nposition: n\n",
+            "m.sql:5: shop.m reads raw.blocks on the axis 'block' and raw.orders on 'second'; they must agree",
+        ),
+        (
+            "interval: 100\nposition: n\naxis: block\n",
+            "m.sql:4: shop.m is on the axis 'block', but raw.orders is on 'second'",
+        ),
+    ],
+)
+def test_axes_must_agree(tmp_path: Path, keys: str, said: str) -> None:
+    query = "select a.n from {{ ref('blocks') }} a join {{ ref('orders') }} o on true"
+    found = mistakes(tmp_path, {**BLOCKS, "models/transformations/m.sql": front(keys, query)})
+    assert len(found) == 1
+    assert said in found[0]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "interval: 1 hour",
+        "interval: {max: 1h, min: 0}",
+        "interval: 10\nfill: {buffer: 1m}",
+        "interval: 10\ndependencies: [{model: blocks, before: 1h}]",
+        "interval: 10\nlimits: {min: 2026-01-01}",
+    ],
+)
+def test_units_of_time_are_for_the_axis_second(tmp_path: Path, key: str) -> None:
+    files = {
+        **BLOCKS,
+        "models/transformations/m.sql": front(f"{key}\nposition: n\n", "select n from {{ ref('blocks') }}"),
+    }
+    found = mistakes(tmp_path, files)
+    assert len(found) == 1
+    assert "the axis" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("dependencies", "limits", "good"),
+    [
+        ("[customers]", "", False),
+        ("[customers]", "limits: {min: 3600}\n", False),
+        ("[customers]", "limits: {min: 3600, max: 7200}\n", True),
+        ("[{model: orders, optional: true}]", "", False),
+        ("[[orders, customers]]", "", False),
+        ("[customers, orders]", "", True),
+    ],
+)
+def test_b54_a_model_with_no_positioned_input_needs_both_limits(
+    tmp_path: Path, dependencies: str, limits: str, good: bool
+) -> None:
+    keys = f"interval: 1h\nposition: at\n{limits}dependencies: {dependencies}\n"
+    files = {
+        "penstock.yml": CONFIG,
+        "models/external/orders.yml": ORDERS,
+        "models/external/customers.yml": "location: x\n",
+        "models/transformations/m.sql": front(keys, "select {{ bounds.start_time }} as at"),
+    }
+    if good:
+        assert read(tmp_path, files)
+    else:
+        assert "set limits.min and limits.max" in mistakes(tmp_path, files)[0]
+
+
+def test_b27_a_disabled_model_is_left_out_and_its_dependents_are_told(tmp_path: Path) -> None:
+    files = {**SHOP, "penstock.yml": CONFIG + "overrides: {raw.orders: {enabled: false}}\n"}
+    assert mistakes(tmp_path, files) == [
+        "models/transformations/hourly.sql:6: shop.hourly depends on raw.orders, which is disabled"
+    ]
+
+
+def test_b27_a_disabled_member_of_an_or_group_is_dropped(tmp_path: Path) -> None:
+    keys = "interval: 1h\nposition: at\ndependencies: [[raw.off, raw.orders]]\n"
+    files = {
+        **one_model(keys, "select ordered_at as at from {{ ref('raw.off') }}"),
+        "models/external/off.yml": "position: ordered_at\nenabled: false\n",
+    }
+    found = model(read(tmp_path, files), "shop.m")
+    assert found.dependencies == ((Dependency("raw.orders"),),)
+    assert found.stand_ins == {"raw.off": "raw.orders"}
+    assert found.widens
+
+
+# Queries
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        (
+            "select ordered_at as at from {{ ref('orders') }};\n\ndelete from x",
+            "m.sql:7: there is a second statement (DELETE …)",
+        ),
+        ("insert into x\nselect 1", "m.sql:5: the query starts with 'INSERT'"),
+        ("select\n 1 as at from raw.orders", "m.sql:6: the query reads raw.orders directly"),
+        ("select a from {{ ref('orders') }}", "m.sql:5: the query has no column 'at'"),
+        ("select at from\n  where x", "m.sql:6: not valid SQL"),
+        ("\n{{ bonds.start }}", "m.sql:6: the template uses 'bonds', which is undefined; did you mean 'bounds'?"),
+        ("\n\n{{ bounds.strat }}", "m.sql:7: bounds has no 'strat'; did you mean 'start'?"),
+        ("{% if x %}", "m.sql:5: not a valid template"),
+        ("{{ task.direction == 'repair' and env.NOPE }}", "m.sql:5: env has no 'NOPE'"),
+        ("{{ var('nope') }}", "m.sql:5: there is no var 'nope'"),
+        ("", "m.sql:5: the file has no query"),
+    ],
+)
+def test_b26_a_wrong_query_is_one_error_with_its_line(tmp_path: Path, query: str, said: str) -> None:
+    found = mistakes(tmp_path, one_model("interval: 1h\nposition: at\n", query))
+    assert len(found) == 1, found
+    assert said in found[0]
+
+
+def test_a_semicolon_in_a_string_or_comment_is_no_statement(tmp_path: Path) -> None:
+    query = "select ordered_at as at, ';' as x -- ; select 2\nfrom {{ ref('orders') }} /* ; */;"
+    assert read(tmp_path, one_model("interval: 1h\nposition: at\n", query))
+
+
+GROUPED = "select ordered_at as at, count(*) as n from {{ ref('orders') }} group by 1"
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("interval: {max: 1h, min: 0}\n", "add interval.align"),
+        ("interval: 1h\nlimits: {min: 1800}\n", "limits.min 1800 is not a multiple of interval.align 3600"),
+        ("interval: {max: 1h, min: 0, align: 5m}\nlimits: {max: 400}\n", "limits.max 400 is not a multiple"),
+    ],
+)
+def test_b22_a_grouped_query_is_never_cut_inside_a_group(tmp_path: Path, keys: str, said: str) -> None:
+    found = mistakes(tmp_path, one_model(f"{keys}position: at\n", GROUPED))
+    assert len(found) == 1
+    assert said in found[0]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "interval: {max: 1h, min: 0, align: 5m}\n",
+        "interval: {max: 1h, min: 0, align: 1}\n",
+        "interval: 1h\nlimits: {min: 7200}\n",
+    ],
+)
+def test_b22_a_grouped_query_with_aligned_chunks_is_fine(tmp_path: Path, keys: str) -> None:
+    assert read(tmp_path, one_model(f"{keys}position: at\n", GROUPED))
+
+
+def test_b22_buckets_longer_than_the_chunks_are_an_error(tmp_path: Path) -> None:
+    query = "select date_trunc('day', ordered_at) as at, count(*) from {{ ref('orders') }} group by 1"
+    assert (
+        "at comes in steps of 86400, but chunks start at multiples of 3600"
+        in mistakes(tmp_path, one_model("interval: 1h\nposition: at\n", query))[0]
+    )
