@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from penstock.intervals import MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.models import Chunking, Dependency, IntervalModel
 from penstock.planner import Input, Observation, explain, gaps, plan, recheck
 from penstock.tasks import Order
+from results import arguments, report
 
 HOUR = 3600
 BEGIN = 1_700_000_000 // HOUR * HOUR
 ROUNDS = 5
+INTERVALS = 1_000_000
 
 
 def cells(count: int, step: int = 1, first: int = 0) -> IntervalSet:
@@ -68,36 +67,22 @@ def milliseconds(act: Callable[[], object]) -> float:
     return statistics.median(taken)
 
 
-def measured(name: str, seen: Observation) -> dict[str, object]:
+COLUMNS = ("case", "orders", "chunks", "plan ms", "explain ms", "recheck ms", "gaps ms")
+
+
+def measured(name: str, seen: Observation) -> tuple[object, ...]:
     orders = [one for one in plan(seen) if isinstance(one, Order)]
     at = BEGIN + 1001 * HOUR
     order = orders[0] if orders else Order("bench.child", "repair", (Interval(at, at + HOUR),), ("bench.parent",), "")
-    return {
-        "case": name,
-        "orders": len(orders),
-        "chunks": sum(len(one.chunks) for one in orders),
-        "plan_ms": round(milliseconds(lambda: plan(seen)), 1),
-        "explain_ms": round(milliseconds(lambda: explain(seen, at)), 1),
-        "recheck_ms": round(milliseconds(lambda: recheck(seen, order)), 1),
-        "gaps_ms": round(milliseconds(lambda: gaps(seen)), 1),
-    }
+    acts = (lambda: plan(seen), lambda: explain(seen, at), lambda: recheck(seen, order), lambda: gaps(seen))
+    taken = [round(milliseconds(act), 1) for act in acts]
+    return (name, len(orders), sum(len(one.chunks) for one in orders), *taken)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, help="write the numbers to this file")
-    parser.add_argument("--intervals", type=int, default=1_000_000)
-    chosen = parser.parse_args()
-    rows = [measured(name, seen) for name, seen in cases(chosen.intervals).items()]
-    print(f"{chosen.intervals:,} intervals, median of {ROUNDS}, milliseconds")
-    print(f"{'case':<38}{'orders':>8}{'chunks':>9}{'plan':>9}{'explain':>9}{'recheck':>9}{'gaps':>9}")
-    for row in rows:
-        numbers = "".join(f"{row[key]:>9}" for key in ("chunks", "plan_ms", "explain_ms", "recheck_ms", "gaps_ms"))
-        print(f"{row['case']:<38}{row['orders']:>8}{numbers}")
-    if chosen.json:
-        chosen.json.write_text(
-            json.dumps({"benchmark": "planner", "intervals": chosen.intervals, "cases": rows}, indent=2)
-        )
+    chosen = arguments(__doc__ or "")
+    rows = [measured(name, seen) for name, seen in cases(INTERVALS).items()]
+    report(f"planner at {INTERVALS:,} intervals, median of {ROUNDS}", COLUMNS, rows, chosen.json)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ class Trial:
 
     @contextmanager
     def opened(self) -> Iterator[Workspace]:
-        with open_workspace(self.root, {"PATH": "/usr/bin:/bin"}) as workspace:
+        with open_workspace(self.root, dict(os.environ)) as workspace:
             yield workspace
 
     @contextmanager

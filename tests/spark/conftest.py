@@ -50,7 +50,7 @@ def session() -> Iterator[Session]:
 class Bench:
     """Tables in a folder, read and written the way an attempt does it."""
 
-    moments: ClassVar[Callable[[int, float, int], pa.Array]] = staticmethod(lambda *given: moments(*given))
+    moments: ClassVar[Callable[[int, float, int], pa.Array]] = staticmethod(lambda *given: moments(*given))  # noqa: PLW0108
     HOUR: ClassVar[int] = HOUR
     START: ClassVar[int] = START
     session: Session

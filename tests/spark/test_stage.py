@@ -45,14 +45,14 @@ def test_the_steps_of_an_attempt_are_told(bench: Bench, hourly: Hourly) -> None:
 
 @pytest.mark.parametrize("widened", [True, False])
 def test_any_batching_gives_the_rows_of_one_by_one(bench: Bench, hourly: Hourly, widened: bool) -> None:
-    hours = (0, 1, 2, 5, 6, 23)
+    hours = (0, 1, 5, 23)
     for hour in hours:
         bench.run(hourly(hour))
     singly = bench.rows("hours")
     batch = replace(hourly(*hours, widened=widened), location=bench.path("batch"))
     staged, _ = bench.run(batch)
     assert bench.rows("batch") == singly
-    assert [chunk.rows for chunk in staged.chunks] == [3] * 6
+    assert [chunk.rows for chunk in staged.chunks] == [3] * 4
     assert len(staged.files) == 3  # one per contiguous run
     assert staged.cost.spark_jobs == 1
 
@@ -255,7 +255,7 @@ def test_a_narrower_type_is_widened_and_another_one_refused(bench: Bench, hourly
         ("selec at from {events}", "selec"),
         ("select at as hour, 1 / (kind - kind) as boom from {events}", "DIVIDE_BY_ZERO"),
         ("select at as hour, cast('x' as int) as boom from {events}", "CAST_INVALID_INPUT"),
-        ("select at as hour, raise_error('no way') as boom from {events}", "no way"),
+        ("select at as hour, cast(raise_error('no way') as int) as boom from {events}", "no way"),
         ("select at as hour, null as nothing from {events}", "type void"),
         ("select at as hour, 1 as a, 2 as a from {events}", "several columns named a"),
         ("select at as hour, 1 as `a b` from {events}", "'a b'"),
@@ -313,7 +313,7 @@ def test_checks_that_hold_let_the_rows_pass_with_one_more_job(bench: Bench, hour
     job = bench.job("hours", "hour", sql, [chunk], reads, checks=tuple(CHECKS.values()))
     staged = bench.stage(job)
     assert staged.warnings == ()
-    assert staged.cost.spark_jobs <= 4
+    assert staged.cost.spark_jobs == 2
 
 
 @pytest.mark.parametrize("check", ["not_null", "unique", "accepted_values", "row_count", "expression"])
@@ -403,7 +403,7 @@ def test_a_large_input_is_written_in_ranges(bench: Bench, hourly: Hourly, monkey
 
 
 def test_a_path_with_odd_characters_works(bench: Bench) -> None:
-    odd = replace(bench, root=bench.root / "a b,[c]{d}%20 ü'")
+    odd = replace(bench, root=bench.root / "a b,{c}#?*ü'=+")
     odd.put("events", at=bench.moments(bench.START, 600, 144))
     sql = "select date_trunc('hour', at) hour, count(*) n from {events} group by all"
     chunk = (bench.START, bench.START + HOUR)

@@ -351,6 +351,17 @@ def test_b27_a_link_that_leaves_the_project_is_an_error_unless_its_target_is_a_p
     assert "raw.secret" in load(root, {}).graph.models
 
 
+def test_b27_a_linked_folder_outside_is_refused_once_and_not_read(tmp_path: Path) -> None:
+    outside = written(tmp_path / "elsewhere", {f"{n}.yml": "location: x\n" for n in "abc"})
+    root = written(tmp_path / "p", SHOP)
+    (root / "models" / "external" / "more").symlink_to(outside, target_is_directory=True)
+    (root / "models" / "external" / "gone.yml").symlink_to(root / "nothing.yml")
+    found = mistakes(root, {})
+    assert len(found) == 2
+    assert found[0].endswith("nothing.yml, which is not there")
+    assert found[1] == f"models/external/more:1: it is a link to {outside.resolve()}, outside of the project"
+
+
 def test_b27_links_inside_the_project_and_loops_are_fine(tmp_path: Path) -> None:
     root = written(tmp_path, SHOP)
     written(root, {"more/extra.yml": "location: x\n"})

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import ProjectError
@@ -260,6 +260,7 @@ def hits(project: Project, bounds: Interval, p: int) -> bool:
     return bool(eval(condition, {}, {"p": p}))
 
 
+@settings(max_examples=30)
 @given(st.integers(-(10**6), 10**6), st.integers(1, 100), st.integers(1, 100))
 def test_b22_neighbouring_bounds_share_no_row_and_lose_none(start: int, first: int, second: int) -> None:
     project = project_with(ON_BLOCKS, axis="block")
@@ -270,9 +271,9 @@ def test_b22_neighbouring_bounds_share_no_row_and_lose_none(start: int, first: i
 
 
 def test_negative_control_inclusive_bounds_count_a_row_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    def inclusive(column: str, type: str, bounds: Interval, axis: str) -> str:
+    def inclusive(column: str, _type: str, bounds: Interval, _axis: str) -> str:
         return f"({column} >= {bounds.start} and {column} <= {bounds.end})"
 
-    monkeypatch.setattr("penstock.project.render._in_bounds", inclusive)
+    monkeypatch.setattr("penstock.project.rendering._in_bounds", inclusive)
     project = project_with(ON_BLOCKS, axis="block")
     assert hits(project, Interval(0, 10), 10) + hits(project, Interval(10, 20), 10) == 2

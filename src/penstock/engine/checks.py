@@ -56,42 +56,43 @@ def _looked_at(
     if not rules or not files:
         return
     staged_rows(spark, job.location, schema, files).createOrReplaceTempView(_ROWS)
+    joins = ""
     for number, rule in enumerate(rules):
         if rule.kind == "relationships":
-            reader.frame(reader.planned(_parent(job, rule, f"{_PARENT}{number}"))).createOrReplaceTempView(
-                f"{_PARENT}{number}"
-            )
-    counts = ", ".join(f"({_violations(rule, number)}) as c{number}" for number, rule in enumerate(rules))
-    (found,) = spark.sql(f"select {counts}").collect()
+            view, field = f"{_PARENT}{number}", quoted(str(rule.argument["field"]))
+            reader.frame(reader.planned(_parent(job, rule, view))).createOrReplaceTempView(view)
+            (name,) = _columns(rule.argument)
+            joins += f" left join (select distinct {field} as f{number} from {view}) on n.{quoted(name)} = f{number}"
+    counts = ", ".join(_violations(rule, number) for number, rule in enumerate(rules))
+    (found,) = spark.sql(f"select {counts} from {_ROWS} n{joins}").collect()
     for number, rule in enumerate(rules):
         if found[number]:
             yield rule, f"check {rule.kind} {_about(rule)}: {found[number]} rows break it"
 
 
 def _violations(rule: Check, number: int) -> str:
-    """A scalar query for the number of rows that break the rule."""
+    """An aggregate for the number of rows that break the rule."""
     argument = rule.argument
+    names = [f"n.{quoted(name)}" for name in _columns(argument)]
     match rule.kind:
         case "not_null":
-            broken = " or ".join(f"{quoted(name)} is null" for name in _columns(argument))
-            return f"select count_if({broken}) from {_ROWS}"
+            return "count_if(" + " or ".join(f"{name} is null" for name in names) + ")"
         case "unique":
-            names = ", ".join(map(quoted, _columns(argument)))
-            return f"select coalesce(sum(n - 1), 0) from (select count(*) n from {_ROWS} group by {names})"
+            return f"count(*) - count(distinct struct({', '.join(names)}))"
         case "accepted_values":
-            (name,), values = _columns(argument), argument["values"]
-            if not isinstance(values, Sequence):
-                raise QueryError(f"accepted_values of {name} needs a list of values")
-            listed = ", ".join(_literal(value) for value in values)
-            return f"select count_if({quoted(name)} not in ({listed})) from {_ROWS}"
+            values = argument["values"]
+            listed = ", ".join(_literal(value) for value in values) if isinstance(values, Sequence) else ""
+            return f"count_if({names[0]} not in ({listed}))"
         case "relationships":
-            (name,), field = _columns(argument), quoted(str(argument["field"]))
-            theirs = f"select {field} from {_PARENT}{number} p where p.{field} = n.{quoted(name)}"
-            return f"select count(*) from {_ROWS} n where n.{quoted(name)} is not null and not exists ({theirs})"
+            return f"count_if({names[0]} is not null and f{number} is null)"
         case "expression":
-            return f"select count_if(not ({argument.get('expression', argument.get('sql'))})) from {_ROWS}"
+            return f"count_if(not ({_expression(rule)}))"
         case "row_count":
-            return "select 0"
+            return "0"
+
+
+def _expression(rule: Check) -> str:
+    return str(rule.argument.get("expression", rule.argument.get("sql")))
 
 
 def _parent(job: Job, rule: Check, view: str) -> InputRead:
@@ -114,7 +115,7 @@ def _columns(argument: Mapping[str, object]) -> list[str]:
 
 def _about(rule: Check) -> str:
     if rule.kind == "expression":
-        return str(rule.argument.get("expression", rule.argument.get("sql")))
+        return _expression(rule)
     return ", ".join(_columns(rule.argument))
 
 

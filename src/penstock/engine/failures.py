@@ -19,6 +19,8 @@ _NOISE = re.compile(
 )
 _STATE = re.compile(r"\s*SQLSTATE: ([0-9A-Z]{5})")
 _LONGEST = 600
+_FILES = ("PATH_NOT_FOUND", "PATH_ALREADY_EXISTS", "FAILED_READ_FILE", "DELTA_FILE_NOT_FOUND", "DELTA_TRUNCATED")
+"""Conditions about files that Spark counts among the analysis errors: trying again may help."""
 
 
 @contextmanager
@@ -49,6 +51,8 @@ def translated(error: Exception, about: str) -> AttemptError:
         return error
     chain = _causes(error)
     for cause in chain:
+        if any(f"[{condition}" in str(cause) for condition in _FILES):
+            return EngineError(f"{about}: {_short(str(cause))}")
         state = _sql_state(cause)
         if isinstance(cause, (AnalysisException, ParseException)) or (state or "").startswith(_USER_STATES):
             return QueryError(f"{about}: {_short(str(cause))}")

@@ -118,8 +118,6 @@ def _size(planned: Iterable[PlannedRead]) -> int | None:
 
 def _configure(spark: SparkSession, size: int | None) -> None:
     """Settings of this attempt alone, by how much it reads."""
-    # Spark would otherwise put the runs of a union back into one file
-    spark.conf.set("spark.sql.unionOutputPartitioning", "false")
     if size is not None and size <= SMALL_BYTES:
         # every shuffle and every broadcast would be a job of its own
         spark.conf.set("spark.sql.adaptive.enabled", "false")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+_PATTERN = re.compile(r"[{}\[\]*?\\]")
 MOST_FILES = 2000
 """Spark looks at every path it is given; beyond so many its Delta reader is quicker."""
 _PLAIN = {"string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "timestamp"}
@@ -111,10 +113,10 @@ def through_parquet(
     """The rows of `files` with the schema of the table, whatever columns the files have."""
     if not files:
         return empty(spark, schema)
-    reader = spark.read.schema(schema).option("globPaths", "false")
+    reader = spark.read.schema(schema)
     if partition_columns:
         reader = reader.option("basePath", spark_path(location))
-    frame = reader.parquet(*(file_path(location, file.path) for file in files))
+    frame = reader.parquet(*(_literally(file_path(location, file.path)) for file in files))
     return frame.select(*map(quoted, schema.names)) if partition_columns else frame
 
 
@@ -156,6 +158,11 @@ def spark_path(location: str) -> str:
     if local is not None:
         return local
     return "s3a://" + location.removeprefix("s3://") if location.startswith("s3://") else location
+
+
+def _literally(path: str) -> str:
+    """The path escaped, for Spark takes every path it reads for a pattern."""
+    return _PATTERN.sub(r"\\\g<0>", path)
 
 
 def _plain(kind: object) -> bool:

@@ -169,6 +169,8 @@ def configuration(settings: SparkSettings, jar_paths: tuple[str, ...], java_opti
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.parquet.pushdown.inFilterThreshold": "1000",
+        # the parts of a union are files of their own and must not be put together
+        "spark.sql.unionOutputPartitioning": "false",
         "spark.sql.warehouse.dir": str(settings.cache / "spark-warehouse"),
     }
     if settings.local:

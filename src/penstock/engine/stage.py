@@ -18,7 +18,7 @@ from penstock.engine.positions import position_field
 from penstock.engine.read import Reader, plain_schema
 from penstock.engine.session import Attempt, Session
 from penstock.engine.storage import Storage
-from penstock.errors import QueryError
+from penstock.errors import EngineError, QueryError
 from penstock.intervals import IntervalSet
 from penstock.models.axis import shown
 from penstock.tasks import Cost
@@ -78,6 +78,7 @@ def restage(session: Session, job: Job, staged: Staged, step: Step, storage: Sto
         folder = f"{job.task}/{job.attempt}-{head.version}"
         files = written(kept, job, folder, storage)
         step("written")
+        _check_kept(job, files)
         # what the chunks held once says nothing about a table that somebody else has changed
         judged = chunks.judge(
             attempt.spark, job, head, target, files=staged.files, seen=None, stored={}, storage=storage
@@ -114,7 +115,16 @@ def _sorted_out(
     if not head.straddlers and rest:
         positions = [p for file in rest for p in (file.low, file.high) if p is not None and p not in job.scope]
         raise _outside(job, None, positions[0] if positions else None)
+    _check_kept(job, rest)
     return ours, rest
+
+
+def _check_kept(job: Job, files: tuple[StagedFile, ...]) -> None:
+    """A file that spans the scope would be replaced by every later attempt there, for rows it does not have."""
+    gaps = job.scope.complement()
+    spanning = [file.path for file in files if file.low is not None and not _lies_in(replace(file, nulls=0), gaps)]
+    if spanning:
+        raise EngineError(f"{job.model}: rows to keep were written across the scope, in {spanning[0]}")
 
 
 def _lies_in(file: StagedFile, scope: IntervalSet) -> bool:

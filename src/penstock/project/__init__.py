@@ -2,10 +2,10 @@
 
 from penstock.project.analysis import Analysis
 from penstock.project.files import find_root
+from penstock.project.json_schema import schema
 from penstock.project.problems import Notice
 from penstock.project.project import Project, load, render, render_bounds, unpack
-from penstock.project.render import Inputs, Ref, RefUse, ScanContext, moment
-from penstock.project.schema import schema
+from penstock.project.rendering import Inputs, Ref, RefUse, ScanContext, moment
 from penstock.project.settings import Scheduler, Settings, Target, Web, Worker, WorkerGlob
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 from penstock.models import Check
@@ -14,10 +14,9 @@ from penstock.project.settings import Kind
 
 
 def built_checks(
-    node: Node | None, model: str, known: Iterable[str], databases: Mapping[Kind, str], problems: Problems
+    node: Node | None, model: str, known: Collection[str], databases: Mapping[Kind, str], problems: Problems
 ) -> tuple[Check, ...]:
     """The checks as values. Arguments by kind: `columns`; `column, values`; `column, to, field`; `min, max`; `sql`."""
-    names = tuple(known)
     made: list[Check] = []
     for item in node.items if isinstance(node, Items) else ():
         if not isinstance(item, Table):
@@ -27,7 +26,7 @@ def built_checks(
         target = check.argument.get("to") if check else None
         if check is not None and isinstance(target, str):
             try:
-                check = Check(check.kind, {**check.argument, "to": resolve(target, names, databases)}, check.severity)
+                check = Check(check.kind, {**check.argument, "to": resolve(target, known, databases)}, check.severity)
             except UnresolvedName as error:
                 problems.add(item.where, f"a check of {model}: {error}")
                 check = None

@@ -52,21 +52,17 @@ def find_root(start: Path) -> Path:
 def collect(root: Path, settings: Settings, problems: Problems) -> dict[str, bytes]:
     """The model files and scripts of the project, by their path as the settings spell it."""
     found: dict[str, bytes] = {}
-    allowed = [root.resolve(), *((root / path).resolve() for path in settings.configured_paths)]
+    inside = (root.resolve(),)
+    allowed = (*inside, *((root / path).resolve() for path in settings.configured_paths))
     for kind in KINDS:
         for path in settings.paths[kind]:
             if not (root / path).exists() and path in settings.configured_paths:
                 problems.add(settings.configured_paths[path], f"paths.{kind}: there is no {path!r}")
-            for name, real in _walk(root, path, problems):
-                if not any(real.is_relative_to(place) for place in allowed):
-                    problems.add(Where(name, 1), f"it is a link to {real}, outside of the project")
-                elif real.suffix.lower() in _MODEL_ENDINGS or PurePosixPath(name).suffix.lower() in _MODEL_ENDINGS:
+            for name, real in _walk(root, path, allowed, problems):
+                if PurePosixPath(name).suffix.lower() in _MODEL_ENDINGS:
                     found[name] = real.read_bytes()
-    for name, real in _walk(root, _SCRIPTS, problems):
-        if real.is_relative_to(allowed[0]):
-            found[name] = real.read_bytes()
-        else:
-            problems.add(Where(name, 1), f"it is a link to {real}, outside of the project")
+    for name, real in _walk(root, _SCRIPTS, inside, problems):
+        found[name] = real.read_bytes()
     return dict(sorted(found.items()))
 
 
@@ -88,30 +84,32 @@ def model_files(files: Mapping[str, bytes], settings: Settings, problems: Proble
         yield _read(name, kinds[0], text, problems)
 
 
-def _walk(root: Path, path: str, problems: Problems) -> Iterator[tuple[str, Path]]:
-    """Files under `path` with their names in the bundle; links are followed once, hidden files are left out."""
-    top = root / path
-    prefix = _normal(path)
-    if top.is_file():
-        yield prefix, top.resolve()
-        return
+def _walk(root: Path, path: str, allowed: tuple[Path, ...], problems: Problems) -> Iterator[tuple[str, Path]]:
+    """Files under `path` with their names in the bundle. Links are followed once, and only into `allowed` places."""
+    top, prefix = root / path, PurePosixPath(_normal(path))
+
+    def is_allowed(name: PurePosixPath, real: Path) -> bool:
+        inside = any(real.is_relative_to(place) for place in allowed)
+        if not inside:
+            problems.add(Where(str(name), 1), f"it is a link to {real}, outside of the project")
+        elif not real.exists():
+            problems.add(Where(str(name), 1), f"it is a link to {real}, which is not there")
+        return inside and real.exists()
+
+    if top.is_file() and is_allowed(prefix, top.resolve()):
+        yield str(prefix), top.resolve()
     seen: set[Path] = set()
     for folder, folders, names in os.walk(top, followlinks=True):
-        here = Path(folder).resolve()
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
-        if here in seen:
+        here, inside = Path(folder).resolve(), prefix / Path(folder).relative_to(top).as_posix()
+        if here in seen or not is_allowed(inside, here):
             folders.clear()
             continue
         seen.add(here)
-        inside = PurePosixPath(Path(folder).relative_to(top).as_posix())
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
         for name in sorted(names):
-            if name.startswith("."):
-                continue
-            full = Path(folder) / name
-            if not full.exists():
-                problems.add(Where(str(prefix / inside / name), 1), "it is a link to nothing")
-                continue
-            yield str(PurePosixPath(prefix) / inside / name), full.resolve()
+            real = (Path(folder) / name).resolve()
+            if not name.startswith(".") and is_allowed(inside / name, real):
+                yield str(inside / name), real
 
 
 def _normal(path: str) -> str:

@@ -13,7 +13,7 @@ from penstock.project.documents import Items, Node, Scalar, Table
 from penstock.project.drafts import Draft
 from penstock.project.names import UnresolvedName, resolve
 from penstock.project.problems import Problems, Where, did_you_mean
-from penstock.project.render import MODEL_NAMES, Scene, references
+from penstock.project.rendering import MODEL_NAMES, Scene, references
 from penstock.project.settings import Settings
 
 LANES = ("forward", "backfill", "repair")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from penstock.project.problems import did_you_mean
 from penstock.project.settings import Kind
@@ -15,21 +15,19 @@ class UnresolvedName(ValueError):  # noqa: N818  # becomes a ProjectError once f
     """A name that means no model, or several."""
 
 
-def resolve(name: str, known: Iterable[str], databases: Mapping[Kind, str]) -> str:
+def resolve(name: str, known: Collection[str], databases: Mapping[Kind, str]) -> str:
     """`name` as `database.table`; it may be that already, a bare table, or start with a placeholder."""
-    models = tuple(known)
     full = substituted(name, databases)
-    if "." not in full:
-        same = tuple(sorted(model for model in models if model.split(".")[1] == full))
-        if len(same) > 1:
-            raise UnresolvedName(f"{name!r} means more than one table: {', '.join(same)}")
-        if same:
-            return same[0]
-    if full not in models:
-        tables = {model.split(".")[1]: model for model in models}
-        near = did_you_mean(full, models) or (did_you_mean(full, tables) if "." not in full else "")
-        raise UnresolvedName(f"there is no model {full!r}{near}")
-    return full
+    if full in known:
+        return full
+    same = sorted(model for model in known if model.split(".")[1] == full)
+    if len(same) > 1:
+        raise UnresolvedName(f"{name!r} means more than one table: {', '.join(same)}")
+    if same:
+        return same[0]
+    tables = {model.split(".")[1]: model for model in known}
+    near = did_you_mean(full, known) or (did_you_mean(full, tables) if "." not in full else "")
+    raise UnresolvedName(f"there is no model {full!r}{near}")
 
 
 def substituted(name: str, databases: Mapping[Kind, str]) -> str:

@@ -20,7 +20,7 @@ from penstock.project.drafts import Draft, draft
 from penstock.project.files import collect, model_files
 from penstock.project.link import Linked, Linker
 from penstock.project.problems import Notice, Problems, Where, did_you_mean
-from penstock.project.render import Ref, ScanContext, Scene, render_model, render_scan
+from penstock.project.rendering import Ref, ScanContext, Scene, render_model, render_scan
 from penstock.project.settings import CONFIG, Settings, is_relative, read_settings
 from penstock.project.trial import Trial
 

@@ -132,6 +132,7 @@ def rendered(source: str, names: Mapping[str, object]) -> str:
     return "".join(pieces)
 
 
+@lru_cache(maxsize=1024)
 def names_used(source: str) -> frozenset[str]:
     """The names the template takes from outside, in whatever branch they stand."""
     tree = _parsed(source)[1]

@@ -11,7 +11,7 @@ from penstock.project.analysis import Analysis, Facts, QueryProblem, digest
 from penstock.project.drafts import Draft
 from penstock.project.link import LANES, TRIAL_BOUNDS, Linked, body_place, scene
 from penstock.project.problems import Problems, did_you_mean
-from penstock.project.render import SCAN_NAMES, Inputs, RefUse, ScanContext, Scene, render_model, render_scan
+from penstock.project.rendering import SCAN_NAMES, Inputs, RefUse, ScanContext, Scene, render_model, render_scan
 from penstock.project.settings import Settings
 
 _CHUNK_NAMES = ("bounds", "range", "task", "in_bounds")

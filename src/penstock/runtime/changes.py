@@ -9,7 +9,7 @@ from penstock.planner.plan import plan
 from penstock.planner.observation import Observation
 from penstock.runtime.definitions import definitions
 from penstock.runtime.run import observer
-from penstock.runtime.survey import observation
+from penstock.runtime.survey import Survey
 from penstock.runtime.workspace import Workspace
 from penstock.state.records import Change, World
 from penstock.tasks import Order
@@ -36,7 +36,7 @@ def _intervals(workspace: Workspace, world: World, change: Change) -> int:
     model = workspace.project.graph.models.get(change.model)
     if not isinstance(model, IntervalModel):
         return 0
-    seen = observation(model, workspace.project.graph, world)
+    seen = Survey(workspace.project.graph, world).observation(model)
     if change.change in ("new", "rebuild"):
         seen = Observation(model, seen.inputs)
     return sum(len(order.chunks) for order in plan(seen, most=10**9) if isinstance(order, Order))

@@ -12,7 +12,7 @@ from penstock.planner.observation import Observation
 from penstock.runtime.jobs import frontier, looks_beyond, renderings
 from penstock.runtime.places import position_column
 from penstock.runtime.status import status
-from penstock.runtime.survey import observation
+from penstock.runtime.survey import Survey
 from penstock.runtime.workspace import Workspace
 from penstock.tasks import Order
 
@@ -23,7 +23,7 @@ def explained(workspace: Workspace, name: str, at: str | None) -> dict[str, obje
     model = workspace.project.graph.models[full]
     if isinstance(model, Source):
         return _source(workspace, model)
-    seen = observation(model, workspace.project.graph, workspace.state.world())
+    seen = Survey(workspace.project.graph, workspace.state.world()).observation(model)
     found = explain(seen, _at(model, at))
     return {
         "model": full,
@@ -67,7 +67,7 @@ def rendered(workspace: Workspace, name: str, at: str | None) -> dict[str, objec
     if isinstance(model, Source):
         raise UsageError(f"{full} is a source: it is observed, nothing is computed for it")
     world = workspace.state.world()
-    seen = observation(model, workspace.project.graph, world)
+    seen = Survey(workspace.project.graph, world).observation(model)
     found = explain(seen, _at(model, at))
     chunk = found.chunk or _any_chunk(seen)
     choices = found.choices or tuple(group[0].model for group in model.dependencies)

@@ -20,7 +20,7 @@ from penstock.runtime.audit import audit
 from penstock.runtime.heartbeat import Heartbeat
 from penstock.runtime.observing import Observer, Scanner
 from penstock.runtime.progress import Finished, Progress
-from penstock.runtime.survey import observation
+from penstock.runtime.survey import Survey
 from penstock.runtime.work import Bench, work
 from penstock.runtime.workspace import Workspace
 from penstock.state.records import World
@@ -139,11 +139,11 @@ class Crew:
         return world
 
     def _enqueue(self, world: World) -> int:
-        graph = self._workspace.project.graph
+        survey = Survey(self._workspace.project.graph, world)
         orders = tuple(
             decision
             for model in self._models
-            for decision in plan(observation(model, graph, world))
+            for decision in plan(survey.observation(model))
             if isinstance(decision, Order)
         )
         if not orders:
@@ -201,9 +201,10 @@ def cutover(workspace: Workspace, world: World) -> tuple[str, ...]:
     building = {name for name, generation in world.working.items() if generation.state == "building"}
     if not building:
         return ()
+    survey = Survey(workspace.project.graph, world)
     for name in building:
         model = workspace.project.graph.interval_model(name)
-        seen = observation(model, workspace.project.graph, world)
+        seen = survey.observation(model)
         old = world.current.get(name)
         if (seen.stale & ready(seen)) or (old and (old.covered & ready(seen)) - seen.covered):
             return ()

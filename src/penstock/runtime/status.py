@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from penstock.intervals import MIN_POSITION, IntervalSet
 from penstock.models import IntervalModel, Source
 from penstock.models.axis import SECOND
-from penstock.planner.observation import Wait
+from penstock.planner.observation import Observation, Wait
 from penstock.planner.plan import permanent_gaps, plan
 from penstock.planner.ready import gaps
 from penstock.project import Project
 from penstock.runtime.places import Places
-from penstock.runtime.survey import observation, seen_input
+from penstock.runtime.survey import Survey
 from penstock.state.records import Work, World
 from penstock.tasks import Order
 
@@ -28,26 +28,26 @@ class Condition:
 
 def status(project: Project, places: Places, world: World, names: tuple[str, ...]) -> dict[str, object]:
     models = [project.graph.models[name] for name in names or project.graph.models]
+    survey = Survey(project.graph, world)
     return {
         "project": project.settings.name,
         "revision": world.revision,
         "at": _iso(world.at),
         "models": [
-            _source(project, places, world, model)
-            if isinstance(model, Source)
-            else _interval(project, places, world, model)
+            _source(places, survey, model) if isinstance(model, Source) else _interval(places, survey, model)
             for model in models
         ],
     }
 
 
-def _source(project: Project, places: Places, world: World, source: Source) -> dict[str, object]:
+def _source(places: Places, survey: Survey, source: Source) -> dict[str, object]:
+    world = survey.world
     record = world.sources.get(source.name)
     axis = (source.axis or SECOND) if source.position else None
     offered = IntervalSet()
     if record and record.min_pos is not None and record.end_pos is not None:
         offered = IntervalSet.of([(record.min_pos, record.end_pos - source.lag)])
-    seen = seen_input(source.name, axis or SECOND, project.graph, world)
+    seen = survey.input(source.name, axis or SECOND)
     error = record.error if record else None
     reason = error or (seen.why_empty if not seen.available else "observed")
     fresh = datetime.fromtimestamp(record.end_pos, UTC) if record and record.end_pos and axis == SECOND else None
@@ -72,10 +72,10 @@ def _source(project: Project, places: Places, world: World, source: Source) -> d
     }
 
 
-def _interval(project: Project, places: Places, world: World, model: IntervalModel) -> dict[str, object]:
-    seen = observation(model, project.graph, world)
+def _interval(places: Places, survey: Survey, model: IntervalModel) -> dict[str, object]:
+    world, seen = survey.world, survey.observation(model)
     generation, work = world.current.get(model.name), world.work.get(model.name, Work())
-    condition = _condition(model, project, world, work)
+    condition = _condition(seen, work)
     covered = generation.covered if generation else IntervalSet()
     fresh = datetime.fromtimestamp(covered.end, UTC) if covered.end is not None and model.axis == SECOND else None
     return {
@@ -99,8 +99,7 @@ def _interval(project: Project, places: Places, world: World, model: IntervalMod
     }
 
 
-def _condition(model: IntervalModel, project: Project, world: World, work: Work) -> Condition:
-    seen = observation(model, project.graph, world)
+def _condition(seen: Observation, work: Work) -> Condition:
     if work.dead_tasks:
         return Condition("failing", work.last_error or "its last task failed")
     decisions = plan(seen)
@@ -110,7 +109,7 @@ def _condition(model: IntervalModel, project: Project, world: World, work: Work)
     if work.queued or work.running or work.retrying:
         return Condition("lagging", f"{work.queued + work.running + work.retrying} tasks are under way")
     reason = next((decision.reason for decision in decisions if isinstance(decision, Wait)), "up to date")
-    needed = [group for group in model.dependencies if not any(member.optional for member in group)]
+    needed = [group for group in seen.model.dependencies if not any(member.optional for member in group)]
     starved = any(not any(seen.inputs[member.model].available for member in group) for group in needed)
     return Condition("blocked" if starved else "ok", reason)
 

@@ -7,39 +7,45 @@ from typing import Literal
 
 from penstock.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet
 from penstock.models import Graph, IntervalModel, Source
+from penstock.planner.consumers import offered
 from penstock.planner.observation import Input, Observation
 from penstock.state.records import SourceRecord, Work, World
 
 
-def observation(model: IntervalModel, graph: Graph, world: World) -> Observation:
-    """One model and its inputs as `world` shows them."""
-    generation = world.working.get(model.name)
-    work = world.work.get(model.name, Work())
-    return Observation(
-        model=model,
-        inputs={
-            dependency.model: seen_input(dependency.model, model.axis, graph, world) for dependency in model.inputs
-        },
-        covered=generation.covered if generation else NOTHING,
-        stale=generation.stale if generation else NOTHING,
-        in_flight=work.in_flight,
-        failed=work.dead,
-        paused=model.name in world.paused,
-    )
+class Survey:
+    """One moment of the database, seen model by model; what several consumers ask about is worked out once."""
+
+    def __init__(self, graph: Graph, world: World) -> None:
+        self.graph, self.world = graph, world
+        self._inputs: dict[str, Input] = {}
+
+    def observation(self, model: IntervalModel) -> Observation:
+        """One model and its inputs."""
+        generation = self.world.working.get(model.name)
+        work = self.world.work.get(model.name, Work())
+        return Observation(
+            model=model,
+            inputs={dependency.model: self.input(dependency.model, model.axis) for dependency in model.inputs},
+            covered=generation.covered if generation else NOTHING,
+            stale=generation.stale if generation else NOTHING,
+            in_flight=work.in_flight,
+            failed=work.dead,
+            paused=model.name in self.world.paused,
+        )
+
+    def input(self, name: str, axis: str) -> Input:
+        """A model as its consumers see it."""
+        parent = self.graph.models[name]
+        if isinstance(parent, Source):
+            return _source_input(parent, axis, self.world.sources.get(name))
+        if name not in self._inputs:
+            self._inputs[name] = offered(self.observation(parent))
+        return self._inputs[name]
 
 
 def without_own(seen: Observation, scope: IntervalSet) -> Observation:
     """The same as a worker sees it that holds `scope`: its own work is not in its way."""
     return replace(seen, in_flight=seen.in_flight - scope, failed=seen.failed - scope)
-
-
-def seen_input(name: str, axis: str, graph: Graph, world: World) -> Input:
-    parent = graph.models[name]
-    if isinstance(parent, Source):
-        return _source_input(parent, axis, world.sources.get(name))
-    generation = world.working.get(name)
-    available = generation.covered - generation.stale if generation else NOTHING
-    return Input(name, "interval", available, available.first, why_empty="nothing of it is built yet")
 
 
 def _source_input(source: Source, axis: str, record: SourceRecord | None) -> Input:
@@ -52,12 +58,12 @@ def _source_input(source: Source, axis: str, record: SourceRecord | None) -> Inp
         return Input(source.name, "lookup", EVERYTHING, None)
     if record.min_pos is None or record.end_pos is None:
         return Input(source.name, "source", NOTHING, None, why_empty="it has no rows yet")
-    end = record.end_pos - source.lag
     length = max(record.end_pos - record.min_pos, 1)
     return Input(
         source.name,
         "source",
-        IntervalSet((MIN_POSITION, end)),
+        IntervalSet((MIN_POSITION, record.end_pos - source.lag)),
         record.min_pos,
         bytes_per_position=(record.bytes or 0) / length,
+        lag=source.lag,
     )

@@ -18,7 +18,7 @@ from penstock.project import Project
 from penstock.runtime.jobs import frontier, job
 from penstock.runtime.places import Places
 from penstock.runtime.progress import Finished
-from penstock.runtime.survey import observation, without_own
+from penstock.runtime.survey import Survey, without_own
 from penstock.state.records import Generation, World
 from penstock.state.store import State
 from penstock.tasks import Commit, Cost, Lease
@@ -77,7 +77,8 @@ def _attempt(bench: Bench, lease: Lease) -> Commit | Wait:
         if adopted is not None:
             return _accept(bench, lease, adopted)
     model = bench.project.graph.interval_model(lease.order.model)
-    verdict = recheck(without_own(observation(model, bench.project.graph, world), lease.order.scope), lease.order)
+    seen = Survey(bench.project.graph, world).observation(model)
+    verdict = recheck(without_own(seen, lease.order.scope), lease.order)
     if isinstance(verdict, Wait):
         return verdict
     prepared = _prepare(bench, lease, model, generation, world)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
@@ -30,14 +31,14 @@ def heartbeat(database: Database, leases: Collection[Lease]) -> tuple[Lease, ...
         return ()
     kept = database.values(
         "heartbeat",
-        int,
+        UUID,
         tasks=[lease.task for lease in leases],
         attempts=[lease.attempt for lease in leases],
         tokens=[lease.token for lease in leases],
         lease_seconds=LEASE_SECONDS,
     )
     database.run("beat_workers", workers=sorted({lease.worker for lease in leases}))
-    return tuple(lease for lease in leases if lease.task not in kept)
+    return tuple(lease for lease in leases if lease.token not in kept)
 
 
 def workers(database: Database) -> tuple[WorkerRecord, ...]:

@@ -20,7 +20,7 @@ update task t
 set lease_expires_at = clock() + make_interval(secs => %(lease_seconds)s)
 from unnest(%(tasks)s::bigint[], %(attempts)s::int[], %(tokens)s::uuid[]) as held (task, attempt, token)
 where t.id = held.task and t.attempt = held.attempt and t.lease_token = held.token and t.state = 'running'
-returning t.id;
+returning held.token;
 
 -- name: beat_workers
 -- For people: liveness is the lock.

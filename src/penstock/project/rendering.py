@@ -14,7 +14,7 @@ from penstock.models.axis import SECOND
 from penstock.project.documents import Plain
 from penstock.project.names import UnresolvedName, resolve
 from penstock.project.settings import Kind
-from penstock.project.templates import Missing, Names, Span, rendered
+from penstock.project.templates import Missing, Names, Span, names_used, rendered
 
 _COLUMN = re.compile(r"([A-Za-z_]\w*|`[^`]+`)(\.([A-Za-z_]\w*|`[^`]+`))*")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -89,7 +89,9 @@ def render_model(
                 return ref(RefUse(choice or model, all, absent=not choice))
         raise UndefinedError(f"ref({name!r}) is not among the dependencies of {scene.name}")
 
-    return rendered(sql, _model_names(scene, bounds, chosen, task_start, lane))
+    return rendered(
+        sql, _model_names(sql, scene, bounds, chosen, Names("task", {"start": task_start, "direction": lane}))
+    )
 
 
 def references(sql: str, scene: Scene, bounds: Interval, lane: str) -> tuple[str, ...]:
@@ -100,13 +102,11 @@ def references(sql: str, scene: Scene, bounds: Interval, lane: str) -> tuple[str
         called.append(name)
         return "`penstock_in_0`"
 
-    rendered(sql, _model_names(scene, bounds, noted, 0, lane))
+    rendered(sql, _model_names(sql, scene, bounds, noted, Names("task", {"start": 0, "direction": lane})))
     return tuple(dict.fromkeys(called))
 
 
-def _model_names(
-    scene: Scene, bounds: Interval, ref: Callable[..., str], task_start: int, lane: str
-) -> dict[str, object]:
+def _model_names(sql: str, scene: Scene, bounds: Interval, ref: Callable[..., str], task: Names) -> dict[str, object]:
     span = _span(bounds, scene.axis)
     return {
         **_common(scene),
@@ -114,8 +114,9 @@ def _model_names(
         "bounds": Span("bounds", span),
         "range": Span("range", span),
         "in_bounds": lambda column, type="timestamp": _in_bounds(column, type, bounds, scene.axis),  # noqa: A006
-        "task": Names("task", {"start": task_start, "direction": lane}),
-        "dep": _dep(scene),
+        "task": task,
+        # Made only when asked for: in a trial it holds every model of the project.
+        **({"dep": _dep(scene)} if "dep" in names_used(sql) else {}),
     }
 
 
@@ -212,7 +213,8 @@ def _in_bounds(column: str, type: str, bounds: Interval, axis: str) -> str:  # n
 
 def _found(name: str, scene: Scene) -> str:
     try:
-        model = resolve(name, {*scene.positions, *scene.stand_ins}, scene.databases)
+        known = {*scene.positions, *scene.stand_ins} if scene.stand_ins else scene.positions
+        model = resolve(name, known, scene.databases)
         return scene.stand_ins.get(model, model)
     except UnresolvedName as error:
         raise UndefinedError(f"ref({name!r}): {error}") from None

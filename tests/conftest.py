@@ -1,0 +1,22 @@
+"""What every test may count on: databases of test projects leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def database_home() -> Iterator[Path]:
+    """Run as root, embedded databases cannot live below pytest's private folders; they get one of their own."""
+    home = Path(tempfile.mkdtemp(prefix="penstock-tests-"))
+    home.chmod(0o755)
+    os.environ["PENSTOCK_PG_HOME"] = str(home)
+    yield home
+    del os.environ["PENSTOCK_PG_HOME"]
+    shutil.rmtree(home, ignore_errors=True)

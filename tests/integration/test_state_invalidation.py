@@ -1,0 +1,326 @@
+"""News: what consumers of a changed table must do again, exactly that, exactly once."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
+from penstock.state import events
+from penstock.state.records import SourceRecord
+from penstock.tasks import Pin
+
+if TYPE_CHECKING:
+    from conftest import Story
+
+
+def same(child: str, parent: str, changed: IntervalSet) -> IntervalSet:
+    return changed
+
+
+def handle(story: Story) -> int:
+    return story.state.handle_events(same)
+
+
+def record(snapshot: int | None, end: int = 100, table: str | None = "table-1") -> SourceRecord:
+    now = datetime.now(UTC)
+    return SourceRecord(
+        "raw.events", table, snapshot, "hash", {"ts": "long"}, 0, end, 1000, 10, None, None, now, None
+    )
+
+
+def both_built(story: Story) -> None:
+    """core.a at snapshot 1, core.b from it; all news handled."""
+    story.build((0, 10), (10, 20), snapshot=1)
+    handle(story)
+    story.build((0, 10), (10, 20), model="core.b", inputs=1)
+    handle(story)
+    assert story.state.world().events == 0
+
+
+# by hand
+
+
+def test_a_rerun_marks_what_is_covered_and_no_more(story: Story) -> None:
+    """B-20: the range may straddle, lie inside or equal what is stored."""
+    story.build((80, 140))
+    story.state.invalidate("core.a", ranges((100, 200)), "rerun", "me")
+    assert story.stale() == ranges((100, 140))
+    story.state.invalidate("core.a", ranges((90, 95)), "rerun", "me")
+    assert story.stale() == ranges((90, 95), (100, 140))
+    story.state.invalidate("core.a", ranges((80, 140)), "rerun", "me")
+    assert story.stale() == story.covered() == ranges((80, 140))
+
+
+def test_the_same_key_asks_once(story: Story) -> None:
+    story.build((0, 10))
+    first = story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me", key="k")
+    story.build((0, 10), snapshot=2)
+    assert story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me", key="k") == first
+    assert story.stale() == NOTHING
+    assert story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me", key="other") != first
+    assert story.stale() == ranges((0, 10))
+
+
+def test_two_processes_with_the_same_key_ask_once(story: Story) -> None:
+    story.build((0, 10))
+    states = [story.connect() for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        numbers = set(pool.map(lambda one: one.invalidate("core.a", ranges((0, 10)), "r", "me", "k"), states))
+    assert len(numbers) == 1
+    assert story.generation().epoch == 1
+
+
+def test_every_table_that_could_still_be_served_is_marked(story: Story) -> None:
+    story.build((0, 10))
+    old = story.generation().no
+    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    story.build((0, 10))
+    story.state.cutover(["core.a", "core.b"])
+    story.state.invalidate("core.a", ranges((0, 5)), "rerun", "me")
+    marked = story.execute("select generation from coverage where kind = 'stale' order by 1")
+    assert marked == [(old,), (story.generation().no,)]
+
+
+def test_an_invalidation_of_nothing_is_closed_at_once(story: Story) -> None:
+    story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me")
+    assert story.execute("select closed_at is not null from invalidation") == [(True,)]
+
+
+# news
+
+
+def test_a_changed_parent_marks_its_consumer(story: Story) -> None:
+    both_built(story)
+    story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me")
+    story.build((0, 10), snapshot=2)
+    assert story.stale("core.b") == NOTHING
+    assert handle(story) == 1
+    assert story.stale("core.b") == ranges((0, 10))
+    story.build((0, 10), model="core.b", inputs=2)
+    assert story.stale("core.b") == NOTHING
+    assert story.execute("select count(*) from invalidation where closed_at is null") == [(0,)]
+
+
+def test_the_mapping_of_the_caller_decides_the_reach(story: Story) -> None:
+    both_built(story)
+    story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me")
+    story.build((0, 10), snapshot=2)
+    asked: list[tuple[str, str, IntervalSet]] = []
+
+    def widened(child: str, parent: str, changed: IntervalSet) -> IntervalSet:
+        asked.append((child, parent, changed))
+        return ranges((0, 20))
+
+    story.state.handle_events(widened)
+    assert asked == [("core.b", "core.a", ranges((0, 10)))]
+    assert story.stale("core.b") == ranges((0, 20))
+
+
+def test_coverage_from_a_newer_snapshot_is_left_alone(story: Story) -> None:
+    """The consumer had read snapshot 2 already when the news of snapshot 2 was handled."""
+    both_built(story)
+    story.state.invalidate("core.a", ranges((0, 20)), "rerun", "me")
+    story.build((0, 10), (10, 20), snapshot=2)
+    story.build((0, 10), model="core.b", inputs=2)
+    handle(story)
+    assert story.stale("core.b") == ranges((10, 20))
+
+
+def test_new_coverage_over_old_counts_and_not_the_other_way_round(story: Story) -> None:
+    both_built(story)
+    story.build((0, 10), model="core.b", inputs=5)
+    story.state.invalidate("core.a", ranges((0, 20)), "rerun", "me")
+    story.build((0, 10), (10, 20), snapshot=4)
+    handle(story)
+    assert story.stale("core.b") == ranges((10, 20))
+
+
+def test_a_consumer_that_never_read_the_parent_is_marked(story: Story) -> None:
+    story.build((0, 10))
+    lease = story.lease((0, 10), model="core.b")
+    story.record(lease, replace(story.commit(lease, 0), frontier={"other.member": Pin("x", 1)}))
+    handle(story)
+    assert story.stale("core.b") == ranges((0, 10))
+    repair = story.lease((0, 10), model="core.b")
+    epoch = story.state.intend(repair, {}, None, "")
+    story.record(repair, replace(story.commit(repair, epoch), frontier={"other.member": Pin("x", 1)}))
+    assert story.stale("core.b") == NOTHING
+
+
+def test_news_while_the_consumer_runs_is_not_lost(story: Story) -> None:
+    """The attempt reads snapshot 1; snapshot 2 is published and handled before it publishes; its range is not covered."""
+    story.build((0, 10), snapshot=1)
+    handle(story)
+    lease = story.lease((0, 10), model="core.b")
+    epoch = story.state.intend(lease, story.frontier(lease, 1), None, "")
+    story.state.invalidate("core.a", ranges((0, 5)), "rerun", "me")
+    story.build((0, 5), snapshot=2)
+    handle(story)
+    story.record(lease, story.commit(lease, epoch, inputs=1))
+    assert story.stale("core.b") == ranges((0, 5))
+
+
+def test_a_running_consumer_that_already_reads_the_news_is_fresh(story: Story) -> None:
+    story.build((0, 10), snapshot=1)
+    story.state.invalidate("core.a", ranges((0, 5)), "rerun", "me")
+    story.build((0, 5), snapshot=2)
+    lease = story.lease((0, 10), model="core.b")
+    epoch = story.state.intend(lease, story.frontier(lease, 2), None, "")
+    handle(story)
+    story.record(lease, story.commit(lease, epoch, inputs=2))
+    assert (story.covered("core.b"), story.stale("core.b")) == (ranges((0, 10)), NOTHING)
+
+
+def test_a_crash_between_publish_and_handling_is_harmless(story: Story) -> None:
+    both_built(story)
+    story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me")
+    story.build((0, 10), snapshot=2)
+    story.state.close()
+    story.state = story.connect()
+    assert story.state.world().events == 1
+    assert handle(story) == 1
+    assert story.stale("core.b") == ranges((0, 10))
+    assert (handle(story), story.state.world().events) == (0, 0)
+
+
+def test_the_same_news_again_marks_nothing_that_was_done_since(story: Story) -> None:
+    both_built(story)
+    story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me")
+    story.build((0, 10), snapshot=2)
+    story.execute("create temp table kept as select * from event")
+    handle(story)
+    story.build((0, 10), model="core.b", inputs=2)
+    story.execute(
+        "insert into event (id, kind, model, generation, snapshot, ranges) "
+        "select id, kind, model, generation, snapshot, ranges from kept"
+    )
+    handle(story)
+    assert story.stale("core.b") == NOTHING
+
+
+def test_several_processes_handle_each_event_once(story: Story) -> None:
+    for i in range(12):
+        story.build((10 * i, 10 * i + 10), snapshot=i)
+    states = [story.connect() for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        assert sum(pool.map(lambda one: one.handle_events(same), states)) == 12
+
+
+def test_a_poisoned_event_does_not_hold_up_the_others_and_ends(story: Story) -> None:
+    """B-44; and what cannot be mapped counts as everything, so that no consumer stays wrong in silence."""
+    both_built(story)
+    story.state.invalidate("core.a", ranges((0, 20)), "rerun", "me")
+    story.build((0, 10), snapshot=2)
+    story.build((10, 20), snapshot=3)
+
+    def poisoned(child: str, parent: str, changed: IntervalSet) -> IntervalSet:
+        if 0 in changed:
+            raise KeyError("no such model")
+        return changed
+
+    story.state.handle_events(poisoned)
+    assert story.stale("core.b") == ranges((10, 20))
+    for round_ in range(1, events.MOST_TRIES + 1):
+        assert story.state.world().events == 1
+        story.advance(60.0 * round_)
+        story.state.handle_events(poisoned)
+    assert story.state.world().events == 0
+    assert story.stale("core.b") == ranges((0, 20))
+    assert story.execute("select dead, last_error from event") == [(True, "KeyError: 'no such model'")]
+
+
+def test_a_rebuild_aside_does_not_disturb_the_table_that_serves(story: Story) -> None:
+    both_built(story)
+    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    story.build((0, 10), (10, 20), snapshot=1)
+    handle(story)
+    assert story.state.world().current["core.b"].stale == NOTHING
+
+
+# sources
+
+
+def test_a_first_observation_is_kept(story: Story) -> None:
+    assert story.state.record_source(record(3), None)
+    seen = story.state.world().sources["raw.events"]
+    assert (seen.snapshot, seen.min_pos, seen.end_pos, seen.columns) == (3, 0, 100, {"ts": "long"})
+
+
+def test_of_two_that_look_at_once_the_later_state_wins(story: Story) -> None:
+    story.state.record_source(record(3), None)
+    assert story.state.record_source(record(5, end=200), 3)
+    assert not story.connect().record_source(record(4, end=150), 3)
+    assert story.state.world().sources["raw.events"].end_pos == 200
+
+
+def test_without_a_snapshot_the_time_of_the_look_decides(story: Story) -> None:
+    early, late = record(None, end=100, table=None), record(None, end=200, table=None)
+    assert story.state.record_source(late, None)
+    assert not story.state.record_source(early, None)
+    assert story.state.world().sources["raw.events"].end_pos == 200
+
+
+def test_a_clock_that_runs_ahead_keeps_nobody_out(story: Story) -> None:
+    ahead = replace(record(None, table=None), observed_at=datetime(2999, 1, 1, tzinfo=UTC))
+    assert story.state.record_source(ahead, None)
+    story.advance(60)
+    later = replace(ahead, observed_at=datetime.now(UTC).replace(year=2998), end_pos=300)
+    assert story.state.record_source(later, None)
+    assert story.state.world().sources["raw.events"].end_pos == 300
+
+
+def test_an_error_keeps_the_old_bounds_and_the_next_good_look_clears_it(story: Story) -> None:
+    story.state.record_source_error("raw.events", "no such folder")
+    never = story.state.world().sources["raw.events"]
+    assert (never.error, never.observed_at, never.end_pos) == ("no such folder", None, None)
+    assert story.state.record_source(record(3), None)
+    story.state.record_source_error("raw.events", "denied")
+    seen = story.state.world().sources["raw.events"]
+    assert (seen.error, seen.end_pos, seen.snapshot) == ("denied", 100, 3)
+    assert story.state.record_source(record(4), 3)
+    assert story.state.world().sources["raw.events"].error is None
+
+
+def test_changed_rows_of_a_source_reach_its_consumers_with_the_observation(story: Story) -> None:
+    story.state.record_source(record(3), None)
+    story.build((0, 10), (10, 20), inputs=3)
+    handle(story)
+    assert story.state.record_source(record(4), 3, ranges((0, 5)))
+    handle(story)
+    assert story.stale() == ranges((0, 5))
+
+
+def test_an_observation_that_is_dropped_tells_nothing(story: Story) -> None:
+    story.state.record_source(record(3), None)
+    assert not story.state.record_source(record(4), 2, ranges((0, 5)))
+    assert story.state.world().events == 0
+
+
+def test_a_replaced_table_is_everything_whatever_its_snapshot(story: Story) -> None:
+    story.state.record_source(record(30), None)
+    story.build((0, 10), inputs=30)
+    handle(story)
+    story.state.record_source(record(2, table="table-2"), 30, EVERYTHING)
+    handle(story)
+    assert story.stale() == ranges((0, 10))
+
+
+@pytest.mark.parametrize("snapshot", [None, 4])
+def test_a_source_without_snapshots_is_ordered_by_epoch(story: Story, snapshot: int | None) -> None:
+    story.state.record_source(record(snapshot), None)
+    lease = story.lease((0, 10))
+    frontier = {"raw.events": Pin("csv", None)}
+    epoch = story.state.intend(lease, frontier, None, "")
+    story.state.record_source(record(snapshot), snapshot, ranges((0, 5)))
+    handle(story)
+    story.record(lease, replace(story.commit(lease, epoch), frontier=frontier))
+    assert story.stale() == ranges((0, 5))
+    repair = story.lease((0, 5))
+    epoch = story.state.intend(repair, frontier, None, "")
+    story.record(repair, replace(story.commit(repair, epoch), frontier=frontier))
+    assert story.stale() == NOTHING
