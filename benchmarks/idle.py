@@ -16,9 +16,8 @@ RUNS = 7
 
 
 def penstock(folder: Path, *typed: str) -> dict[str, object]:
-    done = subprocess.run(
-        [sys.executable, "-m", "penstock.cli.main", *typed, "--json"], cwd=folder, capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-m", "penstock.cli.main", *typed, "--json"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     answer = json.loads(done.stdout)
     assert isinstance(answer, dict)
     return answer
@@ -37,7 +36,8 @@ def main() -> None:
             walls.append(time.perf_counter() - began)
             started.add(answer["spark_started"])
     row = (RUNS, f"{min(walls):.3f}", f"{statistics.median(walls):.3f}", f"{max(walls):.3f}", any(started))
-    report("run with nothing to do (9 tables, embedded PostgreSQL)", ("runs", "min s", "median s", "max s", "JVM"), [row], options.json)
+    columns = ("runs", "min s", "median s", "max s", "JVM")
+    report("run with nothing to do (9 tables, embedded PostgreSQL)", columns, [row], options.json)
 
 
 if __name__ == "__main__":

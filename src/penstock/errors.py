@@ -45,7 +45,7 @@ class ProjectError(PenstockError):
         return self.file if self.line is None else f"{self.file}:{self.line}"
 
 
-class ProjectErrors(ProjectError):
+class ProjectErrors(ProjectError):  # noqa: N818  # it is several
     """Every mistake that one reading of the project found."""
 
     def __init__(self, errors: Iterable[ProjectError]) -> None:

@@ -42,8 +42,8 @@ def test_the_first_run_builds_every_interval_that_is_complete(built: Shell) -> N
 
 def test_status_says_everything_the_contract_names(built: Shell) -> None:
     fields = {
-        "name", "type", "desired", "health", "reason", "generation", "location", "snapshot", "axis", "coverage", "available",
-        "gaps", "stale", "data_timestamp", "lag_seconds", "target_lag_seconds", "tasks", "last_error",
+        "name", "type", "desired", "health", "reason", "generation", "location", "snapshot", "axis", "coverage",
+        "available", "gaps", "stale", "data_timestamp", "lag_seconds", "target_lag_seconds", "tasks", "last_error",
     }  # fmt: skip
     answer = built.json("status")
     assert set(answer) >= {"project", "revision", "at", "models"}

@@ -14,11 +14,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from arrow_engine import ArrowEngine  # noqa: E402
+from arrow_engine import ArrowEngine
 
-from penstock.runtime.progress import Silent  # noqa: E402
-from penstock.runtime.run import run  # noqa: E402
-from penstock.runtime.workspace import apply, open_workspace  # noqa: E402
+from penstock.runtime.progress import Silent
+from penstock.runtime.run import run
+from penstock.runtime.workspace import apply, open_workspace
 
 
 class Fate:
@@ -72,7 +72,8 @@ def main() -> None:
             workspace.engine = ArrowEngine()  # type: ignore[assignment]
         apply(workspace)
         summary = run(workspace, workspace.project.graph.interval_models, Silent())
-    print(json.dumps({"tasks": summary.tasks, "failed": summary.failed, "errors": summary.errors, "steps": fate.seen}))
+    answer = {"tasks": summary.tasks, "failed": summary.failed, "errors": summary.errors, "steps": fate.seen}
+    sys.stdout.write(json.dumps(answer))
 
 
 if __name__ == "__main__":

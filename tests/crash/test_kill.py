@@ -1,4 +1,4 @@
-"""A run may be killed at every step of a commit: the next one makes the tables exact, with one accepted commit a task."""
+"""A run may be killed at every step of a commit: the next one makes the tables exact, with one commit a task."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ class Trial:
 
 
 def _rows(workspace: Workspace, generation: Generation) -> list[tuple[int, int]]:
-    table = DeltaTable(workspace.places.table(generation.location), version=generation.accepted_snapshot)
+    table = DeltaTable(workspace.site.table(generation.location), version=generation.accepted_snapshot)
     return sorted((row["n"], row["value"]) for row in table.to_pyarrow_table().to_pylist())
 
 
 def _most_commits(workspace: Workspace, generation: Generation) -> int:
     """How many commits the task has that has most."""
     found: Counter[str] = Counter()
-    for file in Path(workspace.places.table(generation.location), "_delta_log").glob("*.json"):
+    for file in Path(workspace.site.table(generation.location), "_delta_log").glob("*.json"):
         actions = [json.loads(line) for line in file.read_text().splitlines()]
         found.update(action["txn"]["appId"] for action in actions if "txn" in action)
     return max(found.values())
@@ -98,11 +98,12 @@ def _most_commits(workspace: Workspace, generation: Generation) -> int:
 
 @pytest.fixture
 def trial(tmp_path: Path) -> Trial:
+    model = "---\ninterval: {}\nposition: n\n---\nselect n, value from {{{{ ref('{}') }}}}\n"
     files = {
         "penstock.yml": "name: trial\ndatabases: {external: raw, transformation: t}\n",
         "models/external/numbers.yml": "location: ./landing\nposition: n\naxis: number\n",
-        "models/transformations/copy.sql": "---\ninterval: 10\nposition: n\n---\nselect n, value from {{ ref('raw.numbers') }}\n",
-        "models/transformations/again.sql": "---\ninterval: 20\nposition: n\n---\nselect n, value from {{ ref('t.copy') }}\n",
+        "models/transformations/copy.sql": model.format(10, "raw.numbers"),
+        "models/transformations/again.sql": model.format(20, "t.copy"),
     }
     for name, text in files.items():
         path = tmp_path / name
@@ -168,7 +169,7 @@ def repaired_while_others_compact(trial: Trial, *options: str) -> bool:
     with trial.opened() as workspace:
         workspace.state.invalidate("t.copy", ranges((0, 10)), "test", "test")
         workspace.state.invalidate("t.again", ranges((0, 20)), "test", "test")
-        location = workspace.places.table(workspace.state.world().current["t.copy"].location)
+        location = workspace.site.table(workspace.state.world().current["t.copy"].location)
     with trial.stopped_at("staged", *options):
         table = DeltaTable(location)
         table.optimize.compact()

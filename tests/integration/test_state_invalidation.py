@@ -28,9 +28,7 @@ def handle(story: Story) -> int:
 
 def record(snapshot: int | None, end: int = 100, table: str | None = "table-1") -> SourceRecord:
     now = datetime.now(UTC)
-    return SourceRecord(
-        "raw.events", table, snapshot, "hash", {"ts": "long"}, 0, end, 1000, 10, None, None, now, None
-    )
+    return SourceRecord("raw.events", table, snapshot, "hash", {"ts": "long"}, 0, end, 1000, 10, None, None, now, None)
 
 
 def both_built(story: Story) -> None:
@@ -153,7 +151,7 @@ def test_a_consumer_that_never_read_the_parent_is_marked(story: Story) -> None:
 
 
 def test_news_while_the_consumer_runs_is_not_lost(story: Story) -> None:
-    """The attempt reads snapshot 1; snapshot 2 is published and handled before it publishes; its range is not covered."""
+    """The attempt reads snapshot 1; snapshot 2 is published and handled before it publishes its uncovered range."""
     story.build((0, 10), snapshot=1)
     handle(story)
     lease = story.lease((0, 10), model="core.b")

@@ -49,7 +49,8 @@ def _without_schema(database: Database) -> list[tuple[object, ...]]:
 def _shape(database: Database) -> list[tuple[object, ...]]:
     """Every column, constraint and index."""
     return database.connection.execute(
-        """select 'column', table_name::text, column_name::text, data_type::text, is_nullable::text, column_default::text
+        """select 'column', table_name::text, column_name::text, data_type::text, is_nullable::text,
+             column_default::text
            from information_schema.columns where table_schema = current_schema()
            union all
            select 'index', tablename::text, indexname::text, indexdef, '', '' from pg_indexes
@@ -64,14 +65,14 @@ def _shape(database: Database) -> list[tuple[object, ...]]:
 def test_an_edited_migration_is_refused(database: Database) -> None:
     migrate(database)
     first, *rest = migrations()
-    with pytest.raises(StateError, match="0001_definitions.*not the one that was applied"):
+    with pytest.raises(StateError, match=r"0001_definitions.*not the one that was applied"):
         migrate(database, (Migration(first.name, first.text + "-- edited"), *rest))
     database.close()
 
 
 def test_a_database_that_is_newer_than_the_code_is_refused(dsn: str, schema: str, database: Database) -> None:
     migrate(database, (*migrations(), Migration("9999_future", "create table future (id int)")))
-    with pytest.raises(StateError, match="newer than this penstock.*9999_future") as refused:
+    with pytest.raises(StateError, match=r"newer than this penstock.*9999_future") as refused:
         State.open(dsn, schema, migrate=True)
     assert refused.value.hint == "upgrade penstock"
     with pytest.raises(StateError, match="newer"):

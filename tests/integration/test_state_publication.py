@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from penstock.intervals import NOTHING, Interval, IntervalSet, ranges
 from penstock.planner.coverage import invalidated, published
 from penstock.state import invalidation
 from penstock.state.folding import Fold, SignedRow, extended
-from penstock.tasks import ChunkResult, Commit, Lease, Order
+from penstock.tasks import ChunkResult, Lease
 
 if TYPE_CHECKING:
     from conftest import Story
@@ -255,7 +254,7 @@ def test_folding_in_any_two_steps_is_folding_at_once(
     early, late = signed(first, 1), signed(second, 100)
     at_once = extended(Fold(), [*early, *late])
     assert extended(extended(Fold(), early), late) == at_once
-    held = {p: "" for p in range(20)}
+    held = dict.fromkeys(range(20), "")
     for row in (*early, *late):
         for p in range(row.range.start, row.range.end):
             if row.kind == "stale":

@@ -50,6 +50,7 @@ def session() -> Iterator[Session]:
 class Bench:
     """Tables in a folder, read and written the way an attempt does it."""
 
+    as_text: ClassVar[Callable[[object], list[str]]] = staticmethod(lambda frame: as_text(frame))  # noqa: PLW0108
     moments: ClassVar[Callable[[int, float, int], pa.Array]] = staticmethod(lambda *given: moments(*given))  # noqa: PLW0108
     HOUR: ClassVar[int] = HOUR
     START: ClassVar[int] = START

@@ -9,6 +9,15 @@ from penstock.cli.options import Options
 from penstock.errors import PenstockError, UsageError
 from penstock.models.axis import shown
 
+_TASK_COLUMNS = {name: name for name in ("id", "model", "lane", "intervals", "scope", "state", "attempt", "strategy")}
+_TASK_COLUMNS |= {
+    "scope": "scope_text",
+    "rows": "rows_written",
+    "seconds": "seconds",
+    "reason": "reason",
+    "error": "error",
+}
+
 
 def root_of(options: Options) -> Path:
     from penstock.runtime.workspace import project_root
@@ -74,7 +83,7 @@ def status(options: Options, model: str | None, gaps: bool) -> None:
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         names = () if model is None else (workspace.resolve(model),)
-        answer = found(workspace.project, workspace.places, workspace.state.world(), names)
+        answer = found(workspace.site, workspace.state.world(), names)
     if options.json:
         show.print_json(answer)
         return
@@ -157,15 +166,9 @@ def tasks(options: Options, model: str | None, failed: bool, history: bool) -> N
         show.line("no tasks" + ("" if history else " are waiting or running; --history shows what is done"))
         return
     show.print_table(
-        ("id", "model", "lane", "intervals", "scope", "state", "attempt", "strategy", "rows", "seconds", "reason", "error"),
-        (
-            (
-                row["id"], row["model"], row["lane"], row["intervals"], row["scope_text"], row["state"], row["attempt"],
-                row["strategy"], row["rows_written"], show.seconds(row["seconds"]), row["reason"], row["error"],
-            )
-            for row in rows
-        ),
-    )  # fmt: skip
+        tuple(_TASK_COLUMNS),
+        ((show.seconds(row[key]) if key == "seconds" else row[key] for key in _TASK_COLUMNS.values()) for row in rows),
+    )
 
 
 def parsed_range(model: str, axis: str, start: str | None, end: str | None) -> tuple[int | None, int | None]:

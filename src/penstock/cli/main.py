@@ -187,6 +187,7 @@ def migrate(options: Options) -> None:
 @app.callback()
 def shared(
     context: typer.Context,
+    *,
     project: Project = None,
     config: Config = None,
     target: Target = None,

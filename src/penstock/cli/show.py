@@ -26,7 +26,7 @@ def print_json(value: object) -> None:
     print(json.dumps(value, default=str))  # noqa: T201
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for column in columns:
         table.add_column(

@@ -9,12 +9,15 @@ from uuid import UUID
 
 from penstock.engine.files import PositionColumn
 from penstock.engine.job import InputRead, Job, Staged, Step
+from penstock.engine.portable import cut_to, portable, position_kind
 from penstock.engine.publish import FileSetChanged, find_commit, publish
 from penstock.engine.session import Session, SparkSettings
+from penstock.intervals import Interval, IntervalSet
 from penstock.tasks import Commit
 
 if TYPE_CHECKING:
     from penstock.engine.compare import Comparison
+
 
 class DeltaEngine:
     """The data plane of one process. Spark is started by the first call that needs it, never by construction."""
@@ -61,6 +64,16 @@ class DeltaEngine:
         from penstock.engine.scan import scan
 
         return scan(self.session, location, source_format, position, sql=sql, storage=self.storage)
+
+    def portable(self, read: InputRead) -> str:
+        """A pinned read as anybody can paste it into a Spark session."""
+        return portable(read, self.storage)
+
+    def cut(self, sql: str, own: InputRead, interval: Interval) -> str:
+        """The rows of a query that belong to one interval of the table `own`."""
+        if own.position is None:
+            return sql
+        return cut_to(sql, own.position, position_kind(own, own.position, self.storage), IntervalSet.of([interval]))
 
     def stop(self) -> None:
         self.session.stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from penstock.engine.files import PositionColumn
@@ -115,4 +115,4 @@ class Staged:
     """The live files that met the scope."""
     chunks: tuple[StagedChunk, ...]
     warnings: tuple[str, ...] = ()
-    cost: Cost = Cost()
+    cost: Cost = field(default_factory=Cost)

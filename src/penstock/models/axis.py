@@ -6,8 +6,9 @@ import re
 from datetime import UTC, datetime
 
 SECOND = "second"
-_UNITS = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400}
-_UNITS |= {"day": 86400, "w": 604800, "week": 604800}
+_NAMES = {1: "s sec secs second seconds", 60: "m min mins minute minutes", 3600: "h hour hours"}
+_NAMES |= {86400: "d day days", 604800: "w week weeks"}
+_UNITS = {name: seconds for seconds, names in _NAMES.items() for name in names.split()}
 _DURATION = re.compile(r"(\d+)\s*([a-z]+)")
 
 
@@ -21,7 +22,7 @@ def duration(text: str | int) -> int:
     total, rest = 0, plain
     while match := _DURATION.match(rest):
         count, unit = int(match[1]), match[2]
-        seconds = _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s"))
+        seconds = _UNITS.get(unit)
         if seconds is None:
             break
         total, rest = total + count * seconds, rest[match.end() :].lstrip()

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from penstock.engine.audit import ForeignCommit, foreign_commits
 from penstock.engine.log import TableMissing, latest_version
-from penstock.models import Graph, IntervalModel
-from penstock.runtime.places import Places, position_column
+from penstock.models import IntervalModel
+from penstock.runtime.site import Site, position_column
 from penstock.state.records import Generation, World
 from penstock.state.store import State
 
 
-def audit(state: State, storage: Mapping[str, str], places: Places, graph: Graph, world: World) -> None:
+def audit(site: Site, state: State, world: World) -> None:
     """Raise an invalidation for what a commit touched that no task of ours owns; OPTIMIZE and its like are accepted."""
     for name, generation in world.working.items():
-        model = graph.models.get(name)
+        model = site.graph.models.get(name)
         if isinstance(model, IntervalModel) and generation.accepted_snapshot is not None:
-            _audit(state, storage, places, model, generation, generation.accepted_snapshot)
+            _audit(site, state, model, generation, generation.accepted_snapshot)
 
 
-def _audit(
-    state: State,
-    storage: Mapping[str, str],
-    places: Places,
-    model: IntervalModel,
-    generation: Generation,
-    accepted: int,
-) -> None:
-    location = places.table(generation.location)
+def _audit(site: Site, state: State, model: IntervalModel, generation: Generation, accepted: int) -> None:
+    location, storage = site.table(generation.location), site.project.settings.target.storage
     latest = latest_version(location, storage)
     if latest == accepted:
         return

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.models import IntervalModel
-from penstock.planner.plan import plan
 from penstock.planner.observation import Observation
+from penstock.planner.plan import plan
 from penstock.runtime.definitions import definitions
 from penstock.runtime.run import observer
 from penstock.runtime.survey import Survey

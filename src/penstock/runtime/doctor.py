@@ -14,7 +14,8 @@ from penstock.engine.jars import DELTA, jars_ready
 from penstock.engine.probe import put_if_absent
 from penstock.errors import PenstockError
 from penstock.project import Project, load
-from penstock.runtime.workspace import cache_folder, places, project_root
+from penstock.runtime.site import Site
+from penstock.runtime.workspace import cache_folder, project_root
 from penstock.state.embedded.server import EmbeddedPostgres
 from penstock.state.store import State
 
@@ -84,6 +85,6 @@ def _postgres(project: Project, environ: Mapping[str, str]) -> Finding:
 
 
 def _warehouse(project: Project) -> Finding:
-    location = places(project).warehouse
+    location = Site(project).warehouse
     put_if_absent(f"{location.rstrip('/')}/.penstock-doctor-{uuid4().hex}", project.settings.target.storage)
     return Finding("warehouse", True, f"{location}: two writers of one commit, one wins")

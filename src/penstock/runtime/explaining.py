@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from penstock.engine.portable import portable
 from penstock.errors import UsageError
 from penstock.intervals import Interval
 from penstock.models import IntervalModel, Source
 from penstock.models.axis import position, shown
 from penstock.planner.explain import explain
 from penstock.planner.observation import Observation
-from penstock.runtime.jobs import frontier, looks_beyond, renderings
-from penstock.runtime.places import position_column
+from penstock.runtime.jobs import Wanted, frontier, looks_beyond, renderings
 from penstock.runtime.status import status
 from penstock.runtime.survey import Survey
 from penstock.runtime.workspace import Workspace
-from penstock.tasks import Order
+from penstock.tasks import Order, Pin
 
 
 def explained(workspace: Workspace, name: str, at: str | None) -> dict[str, object]:
@@ -43,7 +41,7 @@ def explained(workspace: Workspace, name: str, at: str | None) -> dict[str, obje
 
 
 def _source(workspace: Workspace, source: Source) -> dict[str, object]:
-    answer = status(workspace.project, workspace.places, workspace.state.world(), (source.name,))
+    answer = status(workspace.site, workspace.state.world(), (source.name,))
     models = answer["models"]
     row = models[0] if isinstance(models, list) else {}
     return {
@@ -72,14 +70,13 @@ def rendered(workspace: Workspace, name: str, at: str | None) -> dict[str, objec
     chunk = found.chunk or _any_chunk(seen)
     choices = found.choices or tuple(group[0].model for group in model.dependencies)
     order = Order(full, "forward", (chunk,), choices, "render")
-    pins = frontier(model, choices, workspace.project, world)
-    (one,) = renderings(
-        model, order, workspace.project, workspace.places, pins, int(world.at.timestamp()), text=portable
-    )
-    column = position_column(model)
+    pins = frontier(workspace.site, model, choices, world)
+    wanted = Wanted(order=order, pins=pins, now=int(world.at.timestamp()))
+    (one,) = renderings(workspace.site, wanted, workspace.engine.portable)
     sql = one.sql
-    if looks_beyond(model) and column is not None:
-        sql = f"select * from (\n{sql}\n) where {column.name} is inside [{chunk.start}, {chunk.end})"
+    if looks_beyond(model):
+        own = workspace.site.pin(full, world) or Pin("", None)
+        sql = workspace.engine.cut(sql, workspace.site.reading("", full, own), chunk)
     return {"model": full, "sql": sql, "chunk": [chunk.start, chunk.end], "chunk_text": _text(chunk, model.axis)}
 
 

@@ -10,146 +10,115 @@ from penstock.engine.job import Digest, InputRead, Job, Rendering
 from penstock.errors import QueryError
 from penstock.intervals import NOTHING, Interval, IntervalSet
 from penstock.models import Dependency, IntervalModel
-from penstock.project import Project, RefUse, render
-from penstock.runtime.places import Places, pin, position_column, reading
+from penstock.project import RefUse, render
+from penstock.runtime.site import Site, position_column
 from penstock.state.records import Generation, World
-from penstock.tasks import Frontier, Lease, Order, Pin
+from penstock.tasks import Frontier, Order, Pin
 
-RefText = Callable[[InputRead], str]
+Spelling = Callable[[InputRead], str]
+"""How a relation stands in the text of a query."""
 
 
-def frontier(model: IntervalModel, choices: Sequence[str], project: Project, world: World) -> Frontier:
-    """Every input the attempt reads, at the snapshot that `world` knows."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Chunks of a model at fixed inputs: what an attempt writes, what `verify` compares, what `render` prints."""
+
+    order: Order
+    pins: Frontier
+    now: int
+    """What templates see as the time of the task."""
+
+
+def frontier(site: Site, model: IntervalModel, choices: Sequence[str], world: World) -> Frontier:
+    """Every input that is read, at the snapshot that `world` knows."""
     pins: dict[str, Pin] = {}
     for group, choice in zip(model.dependencies, choices, strict=True):
         name = choice or group[0].model
-        found = pin(name, project.graph, world)
+        found = site.pin(name, world)
         if found is not None:
             pins[name] = found
     return pins
 
 
+def renderings(site: Site, wanted: Wanted, spelling: Spelling = lambda read: read.view) -> tuple[Rendering, ...]:
+    """One SELECT per chunk, or one for all of them where that provably gives the same rows."""
+    model = site.graph.interval_model(wanted.order.model)
+    intervals = wanted.order.scope.parts if model.widens else wanted.order.chunks
+    return tuple(_rendering(site, wanted, spelling, number, interval) for number, interval in enumerate(intervals))
+
+
+def _rendering(site: Site, wanted: Wanted, spelling: Spelling, number: int, interval: Interval) -> Rendering:
+    model = site.graph.interval_model(wanted.order.model)
+    relations = _Relations(site, model, wanted.pins, interval, f"penstock_in_{number}")
+    sql = render(
+        model,
+        site.project,
+        bounds=interval,
+        choices=wanted.order.choices,
+        ref=lambda use: spelling(relations.read(use)),
+        task_start=wanted.now,
+        lane=wanted.order.lane,
+    )
+    return Rendering(interval, sql, tuple(relations.reads))
+
+
 @dataclass(slots=True)
-class Relations:
+class _Relations:
     """Hands out one view per use of an input within one rendering."""
 
+    site: Site
     model: IntervalModel
-    project: Project
-    places: Places
     pins: Frontier
     interval: Interval
-    number: int
-    spelled: RefText
+    prefix: str
     reads: list[InputRead] = field(default_factory=list)
 
-    def text(self, use: RefUse) -> str:
-        return self.spelled(self.read(use))
-
     def read(self, use: RefUse) -> InputRead:
-        stored = self.pins.get(use.model)
-        if stored is None:
+        pin = self.pins.get(use.model)
+        if pin is None:
             raise QueryError(
                 f"{self.model.name} reads {use.model}, which has no table yet",
                 hint=f"penstock explain {use.model} says what it waits for",
             )
-        window = NOTHING if use.absent else None if use.all else _window(self.model, use.model, self.interval)
-        view = f"penstock_in_{self.number}_{len(self.reads)}"
-        found = reading(view, use.model, stored, self.project.graph, self.places, window)
+        window = NOTHING if use.absent else None if use.all else self._window(use.model)
+        found = self.site.reading(f"{self.prefix}_{len(self.reads)}", use.model, pin, window)
         self.reads.append(found)
         return found
 
-
-def _window(model: IntervalModel, name: str, interval: Interval) -> IntervalSet:
-    looks = [dependency for dependency in model.inputs if dependency.model == name] or [Dependency(name)]
-    before = max(dependency.before for dependency in looks)
-    after = max(dependency.after for dependency in looks)
-    return IntervalSet((interval.start - before, interval.end + after))
-
-
-def renderings(
-    model: IntervalModel,
-    order: Order,
-    project: Project,
-    places: Places,
-    pins: Frontier,
-    task_start: int,
-    text: RefText = lambda read: read.view,
-) -> tuple[Rendering, ...]:
-    """One SELECT per chunk, or one for all of them where that provably gives the same rows."""
-    intervals = _spans(order.chunks) if model.widens else order.chunks
-    found = []
-    for number, interval in enumerate(intervals):
-        relations = Relations(model, project, places, pins, interval, number, text)
-        sql = render(
-            model,
-            project,
-            bounds=interval,
-            choices=order.choices,
-            ref=relations.text,
-            task_start=task_start,
-            lane=order.lane,
-        )
-        found.append(Rendering(interval, sql, tuple(relations.reads)))
-    return tuple(found)
-
-
-def _spans(chunks: tuple[Interval, ...]) -> tuple[Interval, ...]:
-    return IntervalSet.of(chunks).parts
+    def _window(self, name: str) -> IntervalSet:
+        looks = [dependency for dependency in self.model.inputs if dependency.model == name] or [Dependency(name)]
+        before = max(dependency.before for dependency in looks)
+        after = max(dependency.after for dependency in looks)
+        return IntervalSet((self.interval.start - before, self.interval.end + after))
 
 
 def looks_beyond(model: IntervalModel) -> bool:
+    """Whether a query sees rows outside its interval, so that its result must be cut to it."""
     return any(dependency.before or dependency.after for dependency in model.inputs)
 
 
 def job(
-    lease: Lease,
-    model: IntervalModel,
+    site: Site,
+    wanted: Wanted,
     generation: Generation,
-    project: Project,
-    places: Places,
-    pins: Frontier,
-    digests: Mapping[Interval, Digest],
-    task_start: int,
-) -> Job:
-    """What the engine is to do for one claimed task."""
-    return described(
-        lease.order,
-        model,
-        generation,
-        project,
-        places,
-        pins,
-        task_start=task_start,
-        task=lease.uuid,
-        attempt=lease.attempt,
-        digests=digests,
-    )
-
-
-def described(
-    order: Order,
-    model: IntervalModel,
-    generation: Generation,
-    project: Project,
-    places: Places,
-    pins: Frontier,
     *,
-    task_start: int,
     task: UUID,
     attempt: int,
     digests: Mapping[Interval, Digest],
 ) -> Job:
+    """What the engine is to compute, and for whom."""
+    model = site.graph.interval_model(wanted.order.model)
     column = position_column(model)
     if column is None:
-        raise QueryError(f"{model.name} has no position column")
+        raise TypeError(f"the interval model {model.name} has no position")
     return Job(
         model=model.name,
-        location=places.table(generation.location),
+        location=site.table(generation.location),
         position=column,
-        chunks=order.chunks,
-        renderings=renderings(model, order, project, places, pins, task_start),
+        chunks=wanted.order.chunks,
+        renderings=renderings(site, wanted),
         cut=looks_beyond(model),
-        frontier=pins,
+        frontier=wanted.pins,
         task=task,
         attempt=attempt,
         generation=str(generation.id),

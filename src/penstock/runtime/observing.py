@@ -16,7 +16,7 @@ from penstock.errors import PenstockError, SourceError
 from penstock.models import Source
 from penstock.models.axis import SECOND
 from penstock.project import Project, ScanContext, render_bounds
-from penstock.runtime.places import Places, position_column
+from penstock.runtime.site import Site, position_column
 from penstock.state.records import SourceRecord, World
 
 Scan = Literal["full", "incremental"]
@@ -35,15 +35,14 @@ class Scanner(Protocol):
 class Observer:
     """Looks at sources; what it sees is the caller's to keep."""
 
-    project: Project
-    places: Places
+    site: Site
     scanner: Scanner | None
     """None: nothing may start Spark; sources that need a scan keep what is known of them."""
     environ: Mapping[str, str]
 
     def observe_all(self, world: World) -> Iterator[SourceRecord]:
         """Every source as it is now. One that cannot be read keeps its old bounds, and says why."""
-        for model in self.project.graph.models.values():
+        for model in self.site.graph.models.values():
             if isinstance(model, Source):
                 yield self._observe(model, world.sources.get(model.name) or _unknown(model), world.at)
 
@@ -55,8 +54,8 @@ class Observer:
         return known if record is None else replace(record, observed_at=now, error=None)
 
     def _from_log(self, source: Source, known: SourceRecord, now: datetime) -> SourceRecord | None:
-        location, column = self.places.source(source), position_column(source)
-        storage = self.project.settings.target.storage
+        location, column = self.site.source(source), position_column(source)
+        storage = self.site.project.settings.target.storage
         try:
             seen = observe_delta(
                 location,
@@ -70,6 +69,8 @@ class Observer:
             return self._by_scan(source, known, now)
         if seen is None:
             return known
+        if column is not None and not source.axis_declared:
+            _refuse_plain_numbers(source, seen.columns)
         record = replace(
             known,
             table_id=seen.table_id,
@@ -104,14 +105,26 @@ class Observer:
 
     def _scanned(self, source: Source, column: PositionColumn, known: SourceRecord, kind: Scan) -> Bounds:
         if source.exec is not None:
-            return _from_program(source, self.project, self.environ)
+            return _from_program(source, self.site.project, self.environ)
         sql = None
         if source.bounds_sql is not None:
             last = None if known.end_pos is None else known.end_pos - (completeness(source) == "inclusive")
-            sql = render_bounds(source, self.project, ScanContext(kind == "full", known.min_pos, last), lambda _: VIEW)
+            sql = render_bounds(
+                source, self.site.project, ScanContext(kind == "full", known.min_pos, last), lambda _: VIEW
+            )
         assert self.scanner is not None  # noqa: S101
-        found = self.scanner.scan_bounds(self.places.source(source), source.format, column, sql)
+        found = self.scanner.scan_bounds(self.site.source(source), source.format, column, sql)
         return complete_bounds(*found, completeness(source))
+
+
+def _refuse_plain_numbers(source: Source, columns: Mapping[str, str]) -> None:
+    """Without a word about its axis a position is a date or a time; a number could count anything."""
+    kind = next((kind for name, kind in columns.items() if name.casefold() == str(source.position).casefold()), "")
+    if kind and not kind.startswith(("timestamp", "date")):
+        raise SourceError(
+            f"{source.name}: its position {source.position} is a {kind}, so its axis must be given",
+            hint=f"add axis: block (or another name; second when it counts epoch seconds) to {source.file}",
+        )
 
 
 def completeness(source: Source) -> Completeness:

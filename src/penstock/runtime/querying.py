@@ -11,7 +11,6 @@ from sqlglot.optimizer.scope import traverse_scope
 
 from penstock.engine.job import InputRead
 from penstock.errors import UsageError
-from penstock.runtime.places import pin, reading
 from penstock.runtime.workspace import Workspace
 from penstock.state.records import World
 
@@ -71,7 +70,7 @@ def _name(workspace: Workspace, table: exp.Table) -> str:
 
 
 def _read(workspace: Workspace, world: World, name: str, view: str) -> InputRead:
-    found = pin(name, workspace.project.graph, world, serving=True)
+    found = workspace.site.pin(name, world, serving=True)
     if found is None:
         raise UsageError(f"{name} has no rows yet", hint=f"penstock explain {name} says what it waits for")
-    return reading(view, name, found, workspace.project.graph, workspace.places)
+    return workspace.site.reading(view, name, found)

@@ -74,11 +74,11 @@ def observe(workspace: Workspace) -> None:
             workspace.state.record_source_error(record.model, record.error)
         elif record != known:
             workspace.state.record_source(record, known.snapshot if known else None)
-    audit(workspace.state, workspace.engine.storage, workspace.places, workspace.project.graph, world)
+    audit(workspace.site, workspace.state, world)
 
 
 def observer(workspace: Workspace, scanner: Scanner | None) -> Observer:
-    return Observer(workspace.project, workspace.places, scanner, workspace.environ)
+    return Observer(workspace.site, scanner, workspace.environ)
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def _crew(workspace: Workspace, models: tuple[IntervalModel, ...], progress: Pro
         heartbeat = stack.enter_context(Heartbeat(workspace.connect, workspace.worker, info))
         size = workspace.project.settings.worker.concurrency
         pool = stack.enter_context(ThreadPoolExecutor(size, thread_name_prefix="penstock-worker"))
-        crew = Crew(workspace, models, progress, heartbeat, pool, size)
+        crew = Crew(workspace, models, progress, heartbeat, pool=pool, size=size)
         stack.callback(crew.close)
         yield crew
 
@@ -102,6 +102,7 @@ class Crew:
         models: tuple[IntervalModel, ...],
         progress: Progress,
         heartbeat: Heartbeat,
+        *,
         pool: ThreadPoolExecutor,
         size: int,
     ) -> None:
@@ -167,9 +168,7 @@ class Crew:
         if not hasattr(self._local, "state"):
             self._local.state = workspace.connect()
             self._opened.append(self._local.state)
-        return work(
-            Bench(workspace.project, workspace.places, self._local.state, workspace.engine, workspace.step), lease
-        )
+        return work(Bench(workspace.site, self._local.state, workspace.engine, workspace.step), lease)
 
     def _collect(self, summary: Summary) -> None:
         done, _ = wait(self._running, return_when=FIRST_COMPLETED)
@@ -197,7 +196,7 @@ def _affected(model: object, parent: str, changed: IntervalSet) -> IntervalSet:
 
 
 def cutover(workspace: Workspace, world: World) -> tuple[str, ...]:
-    """Let rebuilt generations take over, all in one transaction, once they hold whatever the old ones can still hold."""
+    """Let rebuilt generations take over, all in one transaction, once they hold what the old ones can still hold."""
     building = {name for name, generation in world.working.items() if generation.state == "building"}
     if not building:
         return ()

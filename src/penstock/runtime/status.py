@@ -11,8 +11,7 @@ from penstock.models.axis import SECOND
 from penstock.planner.observation import Observation, Wait
 from penstock.planner.plan import permanent_gaps, plan
 from penstock.planner.ready import gaps
-from penstock.project import Project
-from penstock.runtime.places import Places
+from penstock.runtime.site import Site
 from penstock.runtime.survey import Survey
 from penstock.state.records import Work, World
 from penstock.tasks import Order
@@ -26,21 +25,21 @@ class Condition:
     reason: str
 
 
-def status(project: Project, places: Places, world: World, names: tuple[str, ...]) -> dict[str, object]:
-    models = [project.graph.models[name] for name in names or project.graph.models]
-    survey = Survey(project.graph, world)
+def status(site: Site, world: World, names: tuple[str, ...]) -> dict[str, object]:
+    models = [site.graph.models[name] for name in names or site.graph.models]
+    survey = Survey(site.graph, world)
     return {
-        "project": project.settings.name,
+        "project": site.project.settings.name,
         "revision": world.revision,
         "at": _iso(world.at),
         "models": [
-            _source(places, survey, model) if isinstance(model, Source) else _interval(places, survey, model)
+            _source(site, survey, model) if isinstance(model, Source) else _interval(site, survey, model)
             for model in models
         ],
     }
 
 
-def _source(places: Places, survey: Survey, source: Source) -> dict[str, object]:
+def _source(site: Site, survey: Survey, source: Source) -> dict[str, object]:
     world = survey.world
     record = world.sources.get(source.name)
     axis = (source.axis or SECOND) if source.position else None
@@ -58,7 +57,7 @@ def _source(places: Places, survey: Survey, source: Source) -> dict[str, object]
         "health": "failing" if error else "ok" if seen.available else "blocked",
         "reason": reason,
         "generation": None,
-        "location": places.source(source) if source.location else None,
+        "location": site.source(source) if source.location else None,
         "snapshot": record.snapshot if record else None,
         "axis": axis,
         "coverage": [],
@@ -72,7 +71,7 @@ def _source(places: Places, survey: Survey, source: Source) -> dict[str, object]
     }
 
 
-def _interval(places: Places, survey: Survey, model: IntervalModel) -> dict[str, object]:
+def _interval(site: Site, survey: Survey, model: IntervalModel) -> dict[str, object]:
     world, seen = survey.world, survey.observation(model)
     generation, work = world.current.get(model.name), world.work.get(model.name, Work())
     condition = _condition(seen, work)
@@ -85,7 +84,7 @@ def _interval(places: Places, survey: Survey, model: IntervalModel) -> dict[str,
         "health": condition.health,
         "reason": condition.reason,
         "generation": str(generation.id) if generation else None,
-        "location": places.table(generation.location) if generation else None,
+        "location": site.table(generation.location) if generation else None,
         "snapshot": generation.accepted_snapshot if generation else None,
         "axis": model.axis,
         "coverage": pairs(covered),

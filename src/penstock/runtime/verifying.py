@@ -8,16 +8,16 @@ from itertools import islice
 from uuid import UUID
 
 from penstock.engine.compare import Comparison
-from penstock.errors import EngineError, QueryError, SourceError
+from penstock.errors import AttemptError, SourceError
 from penstock.intervals import MAX_POSITION, MIN_POSITION, Interval, IntervalSet
 from penstock.models import IntervalModel
-from penstock.runtime.jobs import described
-from penstock.runtime.places import pin
+from penstock.runtime.jobs import Wanted, job
 from penstock.runtime.workspace import Workspace
 from penstock.state.records import CoverRecord, Generation, World
 from penstock.tasks import Frontier, Order
 
 BATCH_CHUNKS = 32
+SAMPLES = 5
 _NO_TASK = UUID(int=0)
 
 
@@ -59,8 +59,9 @@ def _model(
     high = MAX_POSITION if end is None else end
     scope = generation.covered.within(low, high)
     records = workspace.state.covers(generation.no, scope)
+    check = _Check(workspace, world, model, generation, generation.accepted_snapshot)
     for batch in _batches(records, model):
-        _verify_batch(workspace, world, model, generation, batch, verdict)
+        check.examine(batch, verdict)
     return verdict
 
 
@@ -83,64 +84,44 @@ def _choices(model: IntervalModel, frontier: Frontier) -> tuple[str, ...]:
     )
 
 
-def _verify_batch(
-    workspace: Workspace,
-    world: World,
-    model: IntervalModel,
-    generation: Generation,
-    batch: tuple[CoverRecord, ...],
-    verdict: ModelVerdict,
-) -> None:
-    choices = _choices(model, batch[0].frontier)
-    chunks = tuple(record.interval for record in batch)
-    now = {name: held for name in choices if name and (held := pin(name, workspace.project.graph, world, serving=True))}
-    found = _compare(workspace, model, generation, chunks, choices, now)
-    verdict.rows_stored += found.rows_stored
-    verdict.rows_expected += found.rows_expected
-    verdict.missing += found.missing
-    verdict.unexpected += found.unexpected
-    verdict.samples.extend(found.samples[: 5 - len(verdict.samples)])
-    for record in batch:
-        if record.interval in found.differing:
-            _judge(workspace, model, generation, record, verdict)
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """One model under examination."""
 
+    workspace: Workspace
+    world: World
+    model: IntervalModel
+    generation: Generation
+    snapshot: int
 
-def _judge(
-    workspace: Workspace, model: IntervalModel, generation: Generation, record: CoverRecord, verdict: ModelVerdict
-) -> None:
-    """An interval that differs now: wrong, or only behind what its inputs have become?"""
-    try:
-        then = _compare(
-            workspace, model, generation, (record.interval,), _choices(model, record.frontier), record.frontier
-        )
-    except (EngineError, QueryError, SourceError) as error:
-        verdict.unverifiable.append((record.interval, error.message))
-        return
-    (verdict.wrong if then.differing else verdict.behind).append(record.interval)
+    def examine(self, batch: tuple[CoverRecord, ...], verdict: ModelVerdict) -> None:
+        """Compare some intervals with what their inputs give now, and judge those that differ."""
+        site, choices = self.workspace.site, _choices(self.model, batch[0].frontier)
+        now = {name: pin for name in choices if name and (pin := site.pin(name, self.world, serving=True))}
+        found = self._compare(tuple(record.interval for record in batch), now)
+        verdict.rows_stored += found.rows_stored
+        verdict.rows_expected += found.rows_expected
+        verdict.missing += found.missing
+        verdict.unexpected += found.unexpected
+        verdict.samples.extend(found.samples[: SAMPLES - len(verdict.samples)])
+        for record in batch:
+            if record.interval in found.differing:
+                self._judge(record, verdict)
 
+    def _judge(self, record: CoverRecord, verdict: ModelVerdict) -> None:
+        """An interval that differs now: wrong, or only behind what its inputs have become?"""
+        try:
+            then = self._compare((record.interval,), record.frontier)
+        except (AttemptError, SourceError) as error:
+            verdict.unverifiable.append((record.interval, error.message))
+            return
+        (verdict.wrong if then.differing else verdict.behind).append(record.interval)
 
-def _compare(
-    workspace: Workspace,
-    model: IntervalModel,
-    generation: Generation,
-    chunks: tuple[Interval, ...],
-    choices: tuple[str, ...],
-    frontier: Frontier,
-) -> Comparison:
-    expected = described(
-        Order(model.name, "repair", chunks, choices, "verify"),
-        model,
-        generation,
-        workspace.project,
-        workspace.places,
-        frontier,
-        task_start=0,
-        task=_NO_TASK,
-        attempt=0,
-        digests={},
-    )
-    assert generation.accepted_snapshot is not None  # noqa: S101
-    return workspace.engine.compare(expected, generation.accepted_snapshot)
+    def _compare(self, chunks: tuple[Interval, ...], pins: Frontier) -> Comparison:
+        order = Order(self.model.name, "repair", chunks, _choices(self.model, pins), "verify")
+        wanted = Wanted(order=order, pins=pins, now=0)
+        expected = job(self.workspace.site, wanted, self.generation, task=_NO_TASK, attempt=0, digests={})
+        return self.workspace.engine.compare(expected, self.snapshot)
 
 
 def verify_rows(verdicts: list[ModelVerdict]) -> list[dict[str, object]]:

@@ -11,13 +11,11 @@ from penstock.engine.job import Digest, Job, Staged, Step
 from penstock.engine.publish import FileSetChanged
 from penstock.errors import AttemptError, ConflictError, EngineError, LeaseLostError, PenstockError, StateError
 from penstock.intervals import Interval
-from penstock.models import IntervalModel
 from penstock.planner.observation import Wait
 from penstock.planner.plan import recheck
-from penstock.project import Project
-from penstock.runtime.jobs import frontier, job
-from penstock.runtime.places import Places
+from penstock.runtime.jobs import Wanted, frontier, job
 from penstock.runtime.progress import Finished
+from penstock.runtime.site import Site
 from penstock.runtime.survey import Survey, without_own
 from penstock.state.records import Generation, World
 from penstock.state.store import State
@@ -42,8 +40,7 @@ class Engine(Protocol):
 class Bench:
     """Everything a worker works with."""
 
-    project: Project
-    places: Places
+    site: Site
     state: State
     engine: Engine
     step: Step
@@ -73,15 +70,15 @@ def _attempt(bench: Bench, lease: Lease) -> Commit | Wait:
     if generation is None or generation.no != lease.generation:
         return Wait(lease.order.model, "its generation was replaced meanwhile")
     if lease.attempt > 1:
-        adopted = bench.engine.find_commit(bench.places.table(generation.location), lease.uuid)
+        adopted = bench.engine.find_commit(bench.site.table(generation.location), lease.uuid)
         if adopted is not None:
             return _accept(bench, lease, adopted)
-    model = bench.project.graph.interval_model(lease.order.model)
-    seen = Survey(bench.project.graph, world).observation(model)
+    model = bench.site.graph.interval_model(lease.order.model)
+    seen = Survey(bench.site.graph, world).observation(model)
     verdict = recheck(without_own(seen, lease.order.scope), lease.order)
     if isinstance(verdict, Wait):
         return verdict
-    prepared = _prepare(bench, lease, model, generation, world)
+    prepared = _prepare(bench, lease, generation, world)
     bench.step("claimed")
     bench.state.intend(lease, prepared.frontier, generation.accepted_snapshot, f"{lease.uuid}/{lease.attempt}")
     bench.step("intended")
@@ -90,14 +87,16 @@ def _attempt(bench: Bench, lease: Lease) -> Commit | Wait:
     return _publish(bench, lease, staged)
 
 
-def _prepare(bench: Bench, lease: Lease, model: IntervalModel, generation: Generation, world: World) -> Job:
-    pins = frontier(model, lease.order.choices, bench.project, world)
+def _prepare(bench: Bench, lease: Lease, generation: Generation, world: World) -> Job:
+    model = bench.site.graph.interval_model(lease.order.model)
     known: dict[Interval, Digest] = {}
     if generation.covered & lease.order.scope:
         for record in bench.state.covers(generation.no, lease.order.scope):
             if record.digest is not None:
                 known[record.interval] = Digest(*record.digest)
-    return job(lease, model, generation, bench.project, bench.places, pins, known, int(world.at.timestamp()))
+    pins = frontier(bench.site, model, lease.order.choices, world)
+    wanted = Wanted(order=lease.order, pins=pins, now=int(world.at.timestamp()))
+    return job(bench.site, wanted, generation, task=lease.uuid, attempt=lease.attempt, digests=known)
 
 
 def _publish(bench: Bench, lease: Lease, staged: Staged) -> Commit:

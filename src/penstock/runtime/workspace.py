@@ -16,7 +16,7 @@ from penstock.errors import UnknownModelError
 from penstock.models import IntervalModel, Model
 from penstock.project import Project, find_root, load
 from penstock.runtime.definitions import bundle, definitions
-from penstock.runtime.places import Places
+from penstock.runtime.site import Site
 from penstock.state.embedded.server import EmbeddedPostgres
 from penstock.state.records import Change
 from penstock.state.store import State
@@ -39,8 +39,8 @@ class Workspace:
     worker: str = field(default_factory=lambda: f"{socket.gethostname()}-{uuid4().hex[:8]}")
 
     @property
-    def places(self) -> Places:
-        return places(self.project)
+    def site(self) -> Site:
+        return Site(self.project)
 
     def connect(self) -> State:
         """One more connection, for a thread of its own."""
@@ -66,10 +66,6 @@ def resolve(project: Project, name: str) -> str:
     if len(bare) == 1:
         return bare[0]
     raise UnknownModelError(name, models)
-
-
-def places(project: Project) -> Places:
-    return Places(project.root, project.resolve(project.settings.target.warehouse))
 
 
 @contextmanager

@@ -1,0 +1,77 @@
+"""Where do a project's tables lie, and at which snapshot may they be read?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from penstock.engine.files import PositionColumn
+from penstock.engine.job import InputRead
+from penstock.errors import QueryError
+from penstock.intervals import IntervalSet
+from penstock.models import Graph, Model, Source
+from penstock.models.axis import SECOND
+from penstock.project import Project
+from penstock.state.records import World
+from penstock.tasks import Pin
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A project at its place. What lies inside it is stored relative, so that it can be moved."""
+
+    project: Project
+
+    @property
+    def graph(self) -> Graph:
+        return self.project.graph
+
+    @property
+    def warehouse(self) -> str:
+        return self.project.resolve(self.project.settings.target.warehouse)
+
+    def source(self, source: Source) -> str:
+        """Where a source lies."""
+        if source.location is None:
+            raise QueryError(f"{source.name} has no location", hint=f"give it a location in {source.file}")
+        return self.project.resolve(source.location)
+
+    def table(self, stored: str) -> str:
+        """Where a generation lies that is stored as `stored`."""
+        return f"{self.warehouse.rstrip('/')}/{stored}"
+
+    def located(self, pin: Pin) -> Pin:
+        """A stored pin with the place where its table lies now."""
+        return replace(pin, location=self.table(pin.location) if pin.generation else self.project.resolve(pin.location))
+
+    def pin(self, name: str, world: World, *, serving: bool = False) -> Pin | None:
+        """An input as it may be read: sources as observed, ours as accepted; None when there is nothing to read.
+
+        While a model is rebuilt, its consumers read the new generation and `serving` readers the old one.
+        """
+        model = self.graph.models[name]
+        if isinstance(model, Source):
+            record = world.sources.get(name)
+            if record is None or record.observed_at is None:
+                return None
+            return Pin(model.location or "", record.snapshot, record.table_id)
+        generation = (world.current if serving else world.working).get(name)
+        if generation is None or generation.accepted_snapshot is None:
+            return None
+        return Pin(generation.location, generation.accepted_snapshot, None, str(generation.id))
+
+    def reading(self, view: str, name: str, pin: Pin, window: IntervalSet | None = None) -> InputRead:
+        """One relation for the engine, cut to `window` by the table's own position column."""
+        model = self.graph.models[name]
+        column = position_column(model)
+        return InputRead(
+            view=view,
+            name=name,
+            pin=self.located(pin),
+            format=model.format if isinstance(model, Source) else "delta",
+            position=column,
+            window=window if column else None,
+        )
+
+
+def position_column(model: Model) -> PositionColumn | None:
+    return None if model.position is None else PositionColumn(model.position, model.axis or SECOND)

@@ -1,0 +1,202 @@
+"""Looking: one moment, a fixed number of statements, and no dependence on the size of what is held."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from penstock.errors import StateError
+from penstock.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet, ranges
+from penstock.state import folding
+from penstock.state.records import Definition
+from penstock.state.store import State
+
+if TYPE_CHECKING:
+    from conftest import Story
+
+
+class Counting(psycopg.Cursor[tuple[object, ...]]):
+    """Counts what is executed."""
+
+    executed = 0
+
+    def execute(self, *args: object, **kwargs: object) -> object:  # type: ignore[override]
+        Counting.executed += 1
+        return super().execute(*args, **kwargs)  # type: ignore[arg-type]
+
+
+def statements_of_one_look(state: State) -> int:
+    state.database.connection.cursor_factory = Counting
+    Counting.executed = 0
+    state.world()
+    return Counting.executed
+
+
+def test_a_look_takes_as_many_statements_for_fifty_models_as_for_two(story: Story) -> None:
+    few = statements_of_one_look(story.connect())
+    many = (*story.definitions(), *(Definition(f"more.m{i}", "interval", "f", "second", "ts", {}) for i in range(50)))
+    story.state.apply("r2", b"", {}, many)
+    story.build((0, 10), (10, 20))
+    story.state.fail(story.lease((20, 30)), "user", "no", story.cost)
+    assert statements_of_one_look(story.connect()) == few <= 7
+    assert len(story.state.world().working) == 52
+
+
+def test_a_look_reads_one_moment(story: Story) -> None:
+    """What others commit between two of its statements does not show in the later ones."""
+    other = story.connect()
+    lease = story.lease((0, 10))
+    with story.state.database.looking():
+        before = story.execute("select count(*) from coverage")
+        story.record(lease, story.commit(lease, 0), other)
+        assert story.execute("select count(*) from coverage") == before
+    assert story.covered() == ranges((0, 10))
+
+
+def test_a_look_writes_nothing(story: Story) -> None:
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction), story.state.database.looking():
+        story.execute("delete from event")
+    story.execute("delete from event")
+
+
+def test_work_is_counted_by_its_state(story: Story) -> None:
+    story.lease((0, 10))
+    story.state.fail(story.lease((10, 20)), "engine", "no space", story.cost)
+    story.state.fail(story.lease((20, 30)), "user", "bad", story.cost)
+    story.enqueue(story.order((40, 50)))
+    work = story.state.world().work["core.a"]
+    assert (work.running, work.retrying, work.dead_tasks, work.queued) == (1, 1, 1, 1)
+    assert (work.in_flight, work.dead) == (ranges((0, 20), (40, 50)), ranges((20, 30)))
+    assert work.last_error == "bad"
+    assert story.state.world().work["core.b"].in_flight == NOTHING
+
+
+def test_what_a_connection_remembers_is_what_a_new_one_reads(story: Story) -> None:
+    remembering = story.connect()
+    for i in (0, 2, 1):
+        remembering.world()
+        story.build((10 * i, 10 * i + 10))
+        story.state.invalidate("core.a", ranges((10 * i, 10 * i + 5)), "", "me")
+        assert remembering.world().working == story.connect().world().working
+    folding.fold(story.state.database, story.generation().no, after_rows=1)
+    story.build((0, 10), snapshot=2)
+    assert remembering.world().working == story.connect().world().working
+    assert story.stale() == ranges((10, 15), (20, 25))
+
+
+def test_coverage_has_holes_where_nothing_was_built(story: Story) -> None:
+    """B-2: no minimum and maximum stand for what lies between."""
+    story.build((200, 260))
+    story.build((300, 400))
+    assert not story.covered().covers(Interval(240, 360))
+    assert story.covered() - ranges((240, 360)) == ranges((200, 240), (360, 400))
+
+
+def test_a_fold_changes_nothing_but_where_it_is_read_from(story: Story) -> None:
+    """B-4: whatever the order of folds and further rows, the sets are the same."""
+    for i in range(4):
+        story.build((10 * i, 10 * i + 10))
+        story.state.invalidate("core.a", ranges((10 * i + 2, 10 * i + 4)), "", "me")
+        before = story.connect().world().working["core.a"]
+        assert folding.fold(story.state.database, before.no, after_rows=1)
+        assert story.connect().world().working["core.a"] == before
+        assert not folding.fold(story.state.database, before.no, after_rows=1)
+
+
+def test_a_fold_comes_by_itself_after_a_thousand_rows(story: Story) -> None:
+    lease = story.lease(*((2 * i, 2 * i + 1) for i in range(999)))
+    story.publish(lease)
+    assert story.execute("select count(*) from folded") == [(0,)]
+    story.build((5000, 5001))
+    assert story.execute("select cardinality(covered) from folded") == [(2000,)]
+    assert len(story.connect().world().working["core.a"].covered) == 1000
+
+
+def test_one_interval_more_does_not_rewrite_a_million(story: Story) -> None:
+    no = story.generation().no
+    story.execute(
+        "insert into folded (generation, through, covered, stale) "
+        "select %s, 0, array(select generate_series(0, 9999995, 5)), '{}'",
+        no,
+    )
+    written = story.execute("select xmin::text, ctid::text from folded")
+    story.build((7, 9))
+    story.state.invalidate("core.a", ranges((0, 8)), "", "me")
+    assert story.execute("select xmin::text, ctid::text from folded") == written
+    assert story.execute("select count(*) from coverage") == [(2,)]
+    held = story.connect().world().working["core.a"]
+    assert len(held.covered) == 1_000_001
+    assert Interval(7, 9) in held.covered.within(5, 10).parts
+
+
+# what was accepted, and from what
+
+
+def test_a_later_cover_of_any_of_its_positions_hides_a_record(story: Story) -> None:
+    no = story.generation().no
+    story.build((0, 10), (10, 20), (20, 30))
+    story.build((10, 15), snapshot=2)
+    found = story.state.covers(no, EVERYTHING)
+    assert [(one.interval, one.snapshot) for one in found] == [
+        (Interval(0, 10), 1),
+        (Interval(10, 15), 2),
+        (Interval(20, 30), 1),
+    ]
+    assert story.state.covers(no, ranges((16, 18))) == ()
+    assert [one.interval for one in story.state.covers(no, ranges((5, 6)))] == [Interval(0, 10)]
+
+
+def test_a_mark_does_not_hide_a_record_and_a_drop_does(story: Story) -> None:
+    no = story.generation().no
+    story.build((0, 10), (10, 20))
+    story.state.invalidate("core.a", ranges((0, 20)), "", "me")
+    assert len(story.state.covers(no, EVERYTHING)) == 2
+    story.execute("insert into coverage (generation, kind, range) values (%s, 'drop', '[0,5)')", no)
+    assert [one.interval for one in story.state.covers(no, EVERYTHING)] == [Interval(10, 20)]
+    assert (story.covered(), story.stale()) == (ranges((5, 20)), ranges((5, 20)))
+
+
+def test_a_rerun_leaves_one_record(story: Story) -> None:
+    for snapshot in (1, 2, 3):
+        story.build((0, 10), snapshot=snapshot, inputs=snapshot)
+    [record] = story.state.covers(story.generation().no, EVERYTHING)
+    assert (record.snapshot, record.frontier["raw.events"].snapshot) == (3, 3)
+
+
+def test_records_of_other_generations_are_not_mixed_in(story: Story) -> None:
+    story.build((0, 10))
+    story.build((0, 10), model="core.b")
+    assert len(story.state.covers(story.generation("core.b").no, EVERYTHING)) == 1
+
+
+# history
+
+
+def test_tasks_are_told_with_their_last_attempt(story: Story) -> None:
+    story.build((0, 10))
+    lease = story.lease((10, 20))
+    story.state.fail(lease, "engine", "no space", story.cost)
+    story.enqueue(story.order((0, 10), model="core.b"))
+    active = story.state.tasks(None, failed=False, history=False)
+    assert [(one.model, one.state) for one in active] == [("core.b", "queued"), ("core.a", "retrying")]
+    assert [one.error for one in story.state.tasks("core.a", failed=True, history=False)] == ["no space"]
+    assert len(story.state.tasks(None, failed=False, history=True)) == 3
+    assert len(story.state.tasks(None, failed=False, history=True, limit=1)) == 1
+    assert story.state.tasks("core.c", failed=False, history=True) == ()
+
+
+def test_sets_travel_as_they_are(story: Story) -> None:
+    for one in (NOTHING, ranges((-5, 3), (7, 9)), EVERYTHING, IntervalSet((MIN_POSITION, -1, 5, MAX_POSITION))):
+        assert story.execute("select %s::int8multirange", one) == [(one,)]
+    part = Interval(MIN_POSITION, MAX_POSITION)
+    assert story.execute("select %s::int8range, %s::int8range[]", part, [part, Interval(1, 2)]) == [
+        (part, [part, Interval(1, 2)])
+    ]
+
+
+def test_an_old_server_is_refused(dsn: str, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psycopg.ConnectionInfo, "server_version", 130020)
+    with pytest.raises(StateError, match="PostgreSQL 13 is too old"):
+        State.open(dsn, schema, migrate=True)
