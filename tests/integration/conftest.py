@@ -1,4 +1,4 @@
-"""One embedded PostgreSQL for the whole session; a schema of its own for every test."""
+"""One embedded PostgreSQL for the whole session, and empty tables for every test."""
 
 from __future__ import annotations
 
@@ -18,6 +18,20 @@ from penstock.state.store import State
 from penstock.tasks import ChunkResult, Commit, Cost, Frontier, Lane, Lease, Order, Pin
 
 _NUMBERS = itertools.count(1)
+_EMPTY = """
+do $$
+declare name text;
+begin
+  set local session_replication_role = replica;  -- no foreign keys: the order does not matter
+  for name in select tablename from pg_tables where schemaname = current_schema() loop
+    if name <> 'migration' then execute format('delete from %I', name); end if;
+  end loop;
+  for name in select sequencename from pg_sequences where schemaname = current_schema() loop
+    perform setval(quote_ident(name)::regclass, 1, false);
+  end loop;
+  create or replace function clock() returns timestamptz language sql volatile as 'select clock_timestamp()';
+end $$
+"""
 
 
 @pytest.fixture(scope="session")
@@ -30,17 +44,27 @@ def dsn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def schema() -> str:
-    """Never dropped: the whole server goes after the session."""
+    """A name that nobody uses yet."""
     return f"Test {os.getpid()}.{next(_NUMBERS)}"
 
 
 @pytest.fixture
-def connect(dsn: str, schema: str) -> Iterator[Callable[[], State]]:
-    """Opens further connections to the test's schema, and closes them at the end."""
+def empty_schema(dsn: str) -> str:
+    """Tables as after the first migration. They are made once and emptied for every test: that is ten times faster."""
+    name = "Penstock tests"
+    state = State.open(dsn, name, migrate=True)
+    state.database.connection.execute(_EMPTY)
+    state.close()
+    return name
+
+
+@pytest.fixture
+def connect(dsn: str, empty_schema: str) -> Iterator[Callable[[], State]]:
+    """Opens further connections to the test's tables, and closes them at the end."""
     opened: list[State] = []
 
     def open_state() -> State:
-        opened.append(State.open(dsn, schema, migrate=True))
+        opened.append(State.open(dsn, empty_schema, migrate=False))
         return opened[-1]
 
     yield open_state
@@ -107,8 +131,8 @@ class Story:
         """What the lease's model reads, as if its only input were at `snapshot`."""
         if lease.order.model == "core.a":
             return {"raw.events": Pin("landing/events", snapshot, "table-1")}
-        parent = self.generation("core.a")
-        return {"core.a": Pin(parent.location, snapshot, None, str(parent.id))}
+        parent = self.state.world().working.get("core.a")
+        return {"core.a": Pin(parent.location, snapshot, None, str(parent.id))} if parent else {}
 
     def commit(self, lease: Lease, epoch: int, inputs: int = 1, snapshot: int = 1, changed: bool = True) -> Commit:
         chunks = tuple(ChunkResult(chunk, 7, changed) for chunk in lease.order.chunks)

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from penstock.engine import log, storage
+from penstock.engine import handle, log, storage
 from penstock.engine.files import PositionColumn, TableSnapshot
-from penstock.engine.log import UnreadableLog
+from penstock.engine.handle import UnreadableLog
 from penstock.engine.statistics import footer, position_range
 from penstock.errors import EngineError, SourceError
 from penstock.intervals import ranges
@@ -79,13 +79,13 @@ def test_a_snapshot_has_decoded_paths_and_positions(tmp_path: Path) -> None:
     (file,) = seen.files
     assert (file.path, file.size, file.rows, file.low, file.high, file.nulls) == ("a b.parquet", 9, 3, TEN, TEN + 5, 0)
     assert (seen.version, seen.table_id, seen.needs_delta_reader) == (0, "table-1", None)
-    assert log.latest_version(str(tmp_path)) == 0
+    assert handle.latest_version(str(tmp_path)) == 0
     assert seen.meeting(ranges((TEN + 5, TEN + 6))) and not seen.meeting(ranges((TEN + 6, TEN + 9)))
 
 
 def test_no_table_is_none_and_no_error(tmp_path: Path) -> None:
     assert log.snapshot(str(tmp_path / "nothing"), AT) is None
-    assert log.latest_version(str(tmp_path / "nothing")) is None
+    assert handle.latest_version(str(tmp_path / "nothing")) is None
     (tmp_path / "_delta_log").mkdir()
     assert log.snapshot(str(tmp_path), AT) is None
 
@@ -286,7 +286,7 @@ def test_locations_with_spaces_and_as_urls_are_the_same_table(tmp_path: Path) ->
     write_deltalake(root, pa.table({"at": pa.array([moment], pa.timestamp("us", "UTC"))}))
     by_url = log.snapshot(root.as_uri(), AT)
     assert by_url is not None and by_url.files == snapshot(root).files
-    assert log.commit_at(root.as_uri(), 0) == log.commit_at(str(root), 0) is not None
+    assert handle.commit_at(root.as_uri(), 0) == handle.commit_at(str(root), 0) is not None
     shutil.rmtree(root)
     assert log.snapshot(str(root), AT) is None
 
@@ -294,10 +294,10 @@ def test_locations_with_spaces_and_as_urls_are_the_same_table(tmp_path: Path) ->
 def test_files_of_an_object_store_are_opened_by_delta_rs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "a folder"
     write_deltalake(root, pa.table({"at": [5, 6]}))
-    by_path = log.commit_at(str(root), 0)
+    by_path = handle.commit_at(str(root), 0)
     monkeypatch.setattr(storage, "local_path", lambda _: None)
-    assert log.commit_at(root.as_uri(), 0) == by_path is not None
-    assert log.commit_at(root.as_uri(), 1) is None
+    assert handle.commit_at(root.as_uri(), 0) == by_path is not None
+    assert handle.commit_at(root.as_uri(), 1) is None
     (file,) = snapshot(root).files
     found = position_range(footer(root.as_uri(), file.path), AT)
     assert found is not None and (found.low, found.high) == (5, 6)

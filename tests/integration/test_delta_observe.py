@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.engine import observe
 from penstock.engine.files import PositionColumn
-from penstock.engine.log import TableMissing
+from penstock.engine.handle import TableMissing
 from penstock.engine.observe import Bounds, Completeness, SourceSeen, complete_bounds, merged_bounds, observe_delta
 from penstock.errors import SourceError
 

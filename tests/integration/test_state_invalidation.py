@@ -11,7 +11,7 @@ import pytest
 
 from penstock.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
 from penstock.state import events
-from penstock.state.records import SourceRecord
+from penstock.state.records import Definition, SourceRecord
 from penstock.tasks import Pin
 
 if TYPE_CHECKING:
@@ -148,6 +148,43 @@ def test_a_consumer_that_never_read_the_parent_is_marked(story: Story) -> None:
     epoch = story.state.intend(repair, {}, None, "")
     story.record(repair, replace(story.commit(repair, epoch), frontier={"other.member": Pin("x", 1)}))
     assert story.stale("core.b") == NOTHING
+
+
+def with_alternatives(story: Story) -> None:
+    """core.b reads core.first, or else core.second."""
+    source, *_ = story.definitions()
+    members = tuple(Definition(f"core.{name}", "interval", name, "second", "ts", {}) for name in ("first", "second"))
+    edges = (("core.first", 0, 0, 0, 0, False), ("core.second", 0, 1, 0, 0, False))
+    story.state.apply(
+        "r2", b"", {}, (source, *members, Definition("core.b", "interval", "b", "second", "ts", {}, edges))
+    )
+
+
+def build_from(story: Story, member: str, *, news_of: str = "") -> IntervalSet:
+    """Build core.b from one member, while another one changes; what of it is stale then."""
+    with_alternatives(story)
+    lease = story.lease((0, 10), model="core.b")
+    frontier = {member: Pin("x", 1, None, str(story.generation(member).id))}
+    epoch = story.state.intend(lease, frontier, None, "")
+    changed = story.lease((0, 10), model=news_of)
+    story.record(changed, replace(story.commit(changed, 0, snapshot=5), frontier={}))
+    handle(story)
+    story.record(lease, replace(story.commit(lease, epoch), frontier=frontier))
+    running = story.stale("core.b")
+    story.state.invalidate(news_of, ranges((0, 10)), "rerun", "me")
+    again = story.lease((0, 10), model=news_of)
+    story.record(again, replace(story.commit(again, 9, snapshot=6), frontier={}))
+    handle(story)
+    assert story.stale("core.b") == running
+    return running
+
+
+def test_an_alternative_that_was_not_needed_may_change(story: Story) -> None:
+    assert build_from(story, "core.first", news_of="core.second") == NOTHING
+
+
+def test_an_alternative_that_would_be_preferred_is_news(story: Story) -> None:
+    assert build_from(story, "core.second", news_of="core.first") == ranges((0, 10))
 
 
 def test_news_while_the_consumer_runs_is_not_lost(story: Story) -> None:

@@ -122,6 +122,25 @@ def test_a_server_that_cannot_be_reached_says_what_to_check(tmp_path: Path) -> N
     assert gone.value.hint and "state:" in gone.value.hint
 
 
+def test_a_connection_string_that_cannot_be_read_is_not_repeated() -> None:
+    with pytest.raises(StateError, match="cannot be read") as unread:
+        State.open("host=here secret-word", "penstock", migrate=True)
+    assert "secret-word" not in str(unread.value)
+
+
+def test_a_role_without_rights_is_told_so_and_one_with_a_schema_of_its_own_works(dsn: str, schema: str) -> None:
+    owner = Database.connect(dsn, schema)
+    owner.connection.execute(b"create role guest")
+    weak = Database.connect(dsn, schema)
+    weak.connection.execute(b"set role guest")
+    with pytest.raises(StateError, match="refuses"):
+        migrate(weak)
+    owner.connection.execute(sql.SQL("create schema {} authorization guest").format(sql.Identifier(schema)))
+    assert len(migrate(weak)) == len(migrations())
+    owner.close()
+    weak.close()
+
+
 def test_a_connection_that_was_cut_is_a_state_error(dsn: str, schema: str) -> None:
     state = State.open(dsn, schema, migrate=True)
     other = Database.connect(dsn, schema)

@@ -42,6 +42,13 @@ def test_the_same_revision_again_is_nothing(story: Story) -> None:
     assert story.state.world().working == before
 
 
+def test_the_same_revision_that_means_something_else_now_is_applied(story: Story) -> None:
+    """A newer penstock may read other definitions out of the same files."""
+    changes = story.state.apply("r1", b"bundle", {}, story.definitions(a="new"))
+    assert [one.change for one in changes] == ["unchanged", "rebuild", "rebuild"]
+    assert story.generation().state == "building"
+
+
 def test_a_changed_query_is_built_aside_while_the_old_table_serves(story: Story) -> None:
     story.build((0, 10))
     old = story.generation()

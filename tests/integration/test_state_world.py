@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from penstock.errors import StateError
+from penstock.errors import ConflictError, StateError
 from penstock.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet, ranges
 from penstock.state import folding
 from penstock.state.records import Definition
@@ -112,6 +112,17 @@ def test_a_fold_comes_by_itself_after_a_thousand_rows(story: Story) -> None:
     story.build((5000, 5001))
     assert story.execute("select cardinality(covered) from folded") == [(2000,)]
     assert len(story.connect().world().working["core.a"].covered) == 1000
+
+
+def test_a_fold_that_has_to_wait_too_long_does_not_fail_what_is_published(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*_: object) -> bool:
+        raise ConflictError("somebody else holds the lock")
+
+    monkeypatch.setattr(folding, "fold", busy)
+    story.build((0, 10))
+    assert story.covered() == ranges((0, 10))
 
 
 def test_one_interval_more_does_not_rewrite_a_million(story: Story) -> None:

@@ -81,7 +81,7 @@ class Bench:
             reader = Reader(attempt.spark)
             return as_text(reader.frame(reader.planned(read)))
 
-    def put(self, name: str, **columns: pa.Array) -> str:
+    def put(self, name: str, /, **columns: pa.Array) -> str:
         """A Delta table, or more rows of it, written by delta-rs: no Spark job."""
         write_deltalake(self.path(name), pa.table(columns), mode="append")
         return self.path(name)
@@ -167,7 +167,7 @@ def as_text(frame: object) -> list[str]:
     from pyspark.sql import DataFrame
 
     assert isinstance(frame, DataFrame)
-    columns = ", ".join(f"`{name}`" for name in frame.columns)
+    columns = ", ".join("`" + name.replace("`", "``") + "`" for name in frame.columns)
     text = frame.selectExpr(f"to_json(struct({columns}), map('ignoreNullFields', 'false')) as j")
     return sorted(row[0] for row in text.collect())
 

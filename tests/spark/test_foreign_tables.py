@@ -90,6 +90,11 @@ def _odd_partitions(bench: Bench, name: str) -> None:
     bench.write(name, f"select at, id, element_at({odd}, cast(id % 11 as int) + 1) odd from ({ROWS})", partition="odd")
 
 
+def _escaped_partitions(bench: Bench, name: str) -> None:
+    odd = "array('a b', 'c/d', 'e=f', '100%', 'ü', 'g:h', '', '007')"
+    bench.write(name, f"select at, id, element_at({odd}, cast(id % 8 as int) + 1) odd from ({ROWS})", partition="odd")
+
+
 def _timestamp_partitions(bench: Bench, name: str) -> None:
     bench.write(name, f"select date_trunc('hour', at) hour, at, id from ({ROWS})", partition="hour")
 
@@ -97,7 +102,8 @@ def _timestamp_partitions(bench: Bench, name: str) -> None:
 def _typed_partitions(bench: Bench, name: str) -> None:
     bench.write(
         name,
-        f"select at, id, id % 2 = 0 flag, cast(id % 3 / 2 as decimal(5, 2)) price, cast(id % 2 as double) ratio from ({ROWS})",
+        "select at, id, id % 2 = 0 flag, cast(id % 3 / 2 as decimal(5, 2)) price, cast(id % 2 as double) ratio "
+        f"from ({ROWS})",
         partition="flag,price,ratio",
     )
 
@@ -151,7 +157,7 @@ def _nested(bench: Bench, name: str) -> None:
         name,
         "select id slot, struct(id a, struct(cast(id as string) c, cast(null as int) d) b) s, "
         "array(struct(id x), null) l, map('k', id, 'n', null) m, map(id, array(id, null)) ml, "
-        "if(id % 2 = 0, null, array()) n, encode(cast(id as string), 'utf-8') bin from range(120)",
+        "if(id % 2 = 0, null, cast(array() as array<int>)) n, encode(cast(id as string), 'utf-8') bin from range(120)",
     )
 
 
@@ -202,7 +208,8 @@ KINDS = {
     "column_mapping": Kind(_column_mapping, by_delta="column mapping"),
     "hive_partitions": Kind(_hive_partitions, rows=3),
     "partition_is_position": Kind(_partition_is_position, position="day", window=DAYS, rows=30),
-    "odd_partitions": Kind(_odd_partitions, by_delta="partition values"),
+    "odd_partitions": Kind(_odd_partitions, by_delta="the path"),
+    "escaped_partitions": Kind(_escaped_partitions),
     "timestamp_partitions": Kind(_timestamp_partitions, by_delta="partition column"),
     "typed_partitions": Kind(_typed_partitions, by_delta="partition column"),
     "added_columns": Kind(_added_columns),
@@ -216,7 +223,7 @@ KINDS = {
     "no_statistics": Kind(_no_statistics),
     "null_positions": Kind(_null_positions),
     "odd_names": Kind(_odd_names, by_delta="column mapping"),
-    "column_defaults": Kind(_column_defaults),
+    "column_defaults": Kind(_column_defaults, by_delta="char"),
     "generated": Kind(_generated),
     "clustered": Kind(_clustered),
     "restored": Kind(_restored),

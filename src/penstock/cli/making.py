@@ -78,12 +78,11 @@ def run(options: Options, models: tuple[str, ...], yes: bool) -> None:
 
 def _work(workspace: Workspace, models: tuple[IntervalModel, ...], as_json: bool) -> int:
     """Work until nothing is ready; the number of tasks that failed for good."""
-    from penstock.cli.bars import Bars
+    from penstock.runtime.progress import Silent
     from penstock.runtime.run import run as work
 
-    with Bars() as bars:
-        summary = work(workspace, models, bars)
     if as_json:
+        summary = work(workspace, models, Silent())
         show.print_json(
             {
                 "tasks": summary.tasks,
@@ -96,6 +95,10 @@ def _work(workspace: Workspace, models: tuple[IntervalModel, ...], as_json: bool
             }
         )
         return summary.failed
+    from penstock.cli.bars import Bars
+
+    with Bars() as bars:
+        summary = work(workspace, models, bars)
     if not summary.tasks and not summary.failed:
         show.line(f"nothing to do; Spark was not started ({summary.seconds:.1f} s)")
     else:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from penstock.intervals import Interval
 from penstock.models.axis import shown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
 STYLES = {"ok": "green", "lagging": "yellow", "blocked": "red", "failing": "bold red", "suspended": "red"}
 STYLES |= {"new": "green", "rebuild": "yellow", "removed": "red", "dead": "bold red", "succeeded": "green"}
@@ -19,6 +19,8 @@ STYLES |= {"new": "green", "rebuild": "yellow", "removed": "red", "dead": "bold 
 
 def console() -> Console:
     """Colours and width of the terminal; wide plain lines when there is none."""
+    from rich.console import Console
+
     return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=220, no_color=True)
 
 
@@ -27,6 +29,8 @@ def print_json(value: object) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for column in columns:
         table.add_column(
@@ -38,6 +42,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Non
 
 
 def cell(value: object) -> Text:
+    from rich.text import Text
+
     text = "" if value is None else str(value)
     return Text(text, style=STYLES.get(text, ""))
 
@@ -52,11 +58,9 @@ def span(pairs: object, axis: str | None) -> str:
     return f"{start} .. {end}{parts}"
 
 
-def interval(found: Interval | None, axis: str) -> str:
-    return "" if found is None else f"[{shown(found.start, axis)}, {shown(found.end, axis)})"
-
-
 def line(text: str, style: str = "") -> None:
+    from rich.text import Text
+
     console().print(Text(text, style=style))
 
 

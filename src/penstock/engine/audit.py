@@ -10,7 +10,8 @@ from urllib.parse import unquote
 from uuid import UUID
 
 from penstock.engine.files import DataFile, PositionColumn
-from penstock.engine.log import LogCommit, TableMissing, UnreadableLog, commits, open_table, snapshot
+from penstock.engine.handle import LogCommit, TableMissing, UnreadableLog, commits, open_table
+from penstock.engine.log import snapshot
 from penstock.engine.positions import PositionField, position_field, position_of_text
 from penstock.engine.publish import note
 from penstock.engine.storage import Storage

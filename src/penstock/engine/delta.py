@@ -9,18 +9,17 @@ from uuid import UUID
 
 from penstock.engine.files import PositionColumn
 from penstock.engine.job import InputRead, Job, Staged, Step
-from penstock.engine.portable import cut_to, portable, position_kind
-from penstock.engine.publish import FileSetChanged, find_commit, publish
 from penstock.engine.session import Session, SparkSettings
 from penstock.intervals import Interval, IntervalSet
 from penstock.tasks import Commit
 
 if TYPE_CHECKING:
     from penstock.engine.compare import Comparison
+    from penstock.engine.publish import FileSetChanged
 
 
 class DeltaEngine:
-    """The data plane of one process. Spark is started by the first call that needs it, never by construction."""
+    """The data plane of one process. Spark is imported and started by the first call that needs it."""
 
     def __init__(self, settings: SparkSettings, storage: Mapping[str, str]) -> None:
         self.session, self.storage = Session(settings), storage
@@ -42,9 +41,13 @@ class DeltaEngine:
         return self._counted(restage(self.session, staged.job, staged, step, self.storage))
 
     def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged:
+        from penstock.engine.publish import publish
+
         return publish(staged, step, self.storage)
 
     def find_commit(self, location: str, task: UUID) -> Commit | None:
+        from penstock.engine.publish import find_commit
+
         return find_commit(location, task, self.storage)
 
     def query(self, sql: str, reads: Sequence[InputRead]) -> list[dict[str, object]]:
@@ -67,10 +70,14 @@ class DeltaEngine:
 
     def portable(self, read: InputRead) -> str:
         """A pinned read as anybody can paste it into a Spark session."""
+        from penstock.engine.portable import portable
+
         return portable(read, self.storage)
 
     def cut(self, sql: str, own: InputRead, interval: Interval) -> str:
         """The rows of a query that belong to one interval of the table `own`."""
+        from penstock.engine.portable import cut_to, position_kind
+
         if own.position is None:
             return sql
         return cut_to(sql, own.position, position_kind(own, own.position, self.storage), IntervalSet.of([interval]))

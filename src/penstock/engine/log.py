@@ -3,65 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError
 
 from penstock.engine.files import DataFile, PositionColumn, TableSnapshot
+from penstock.engine.handle import UnreadableLog, first_line, open_table
 from penstock.engine.positions import MICROS, PositionField, from_days, from_micros, position_field
-from penstock.engine.storage import Storage, is_absolute, options, read_text
-from penstock.errors import SourceError
+from penstock.engine.storage import Storage, is_absolute
 
 _PLAIN_FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "columnMapping"}
 """Reader features that leave the Parquet files as they look; the last two are judged by their use."""
 _HIVE_TYPES = {"string", "byte", "short", "integer", "long", "date"}
 """Partition values of these types are spelled alike in the log and in a Hive-style path."""
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-
-
-class TableMissing(SourceError):  # noqa: N818 - it names a finding, not a fault
-    """There is no Delta table at a location."""
-
-    def __init__(self, location: str) -> None:
-        self.location = location
-        super().__init__(f"there is no Delta table at {location}", hint="check the location, or write the table first")
-
-
-class UnreadableLog(SourceError):  # noqa: N818 - it names a finding, not a fault
-    """The table is there, but its log needs a reader that knows more: Spark may still be able to read it."""
-
-    def __init__(self, location: str, why: str) -> None:
-        self.location, self.why = location, why
-        super().__init__(
-            f"the Delta log of {location} cannot be read without Spark: {why}",
-            hint="nothing to do if Spark can read the table; else check the location, its rights and its log",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class LogCommit:
-    """One commit as its file in the log spells it."""
-
-    version: int
-    info: dict[str, object]
-    adds: tuple[dict[str, object], ...]
-    removes: tuple[dict[str, object], ...]
-
-
-def open_table(location: str, *, version: int | None = None, storage: Storage | None = None) -> DeltaTable | None:
-    """A handle on one snapshot, the newest unless told; None when there is no table."""
-    try:
-        return DeltaTable(location, version=version, storage_options=options(storage))
-    except TableNotFoundError:
-        return None
-    except (DeltaError, OSError) as error:
-        what = "" if version is None else f"snapshot {version}: "
-        raise UnreadableLog(location, what + first_line(error)) from error
 
 
 def snapshot(
@@ -74,11 +32,6 @@ def snapshot(
     """One snapshot with its live files, the newest unless told; None when there is no table."""
     table = open_table(location, version=version, storage=storage)
     return None if table is None else read(table, location, position)
-
-
-def latest_version(location: str, storage: Storage | None = None) -> int | None:
-    table = open_table(location, storage=storage)
-    return None if table is None else table.version()
 
 
 def read(table: DeltaTable, location: str, position: PositionColumn | None) -> TableSnapshot:
@@ -100,30 +53,6 @@ def read(table: DeltaTable, location: str, position: PositionColumn | None) -> T
         files=files,
         needs_delta_reader=_needs_delta_reader(table, schema_json, partition_columns, files),
     )
-
-
-def commits(location: str, after: int, upto: int, storage: Storage | None = None) -> Iterator[LogCommit | int]:
-    """The commits after one snapshot up to another, oldest first; a bare number when its file is gone."""
-    for version in range(after + 1, upto + 1):
-        yield commit_at(location, version, storage) or version
-
-
-def commit_at(location: str, version: int, storage: Storage | None = None) -> LogCommit | None:
-    text = read_text(location, f"_delta_log/{version:020d}.json", storage)
-    if text is None:
-        return None
-    actions = [json.loads(line) for line in text.splitlines() if line.strip()]
-    return LogCommit(
-        version,
-        next((action["commitInfo"] for action in actions if "commitInfo" in action), {}),
-        tuple(action["add"] for action in actions if "add" in action),
-        tuple(action["remove"] for action in actions if "remove" in action),
-    )
-
-
-def first_line(error: BaseException) -> str:
-    """delta-rs appends a stack to some messages."""
-    return str(error).strip().split("\n", 1)[0] or type(error).__name__
 
 
 def _files(

@@ -6,14 +6,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from penstock.engine.files import DataFile, PositionColumn, TableSnapshot
-from penstock.engine.log import TableMissing, UnreadableLog, open_table, read
+from penstock.engine.handle import TableMissing, UnreadableLog, open_table
 from penstock.engine.positions import position_field
-from penstock.engine.statistics import PositionRange, footer, position_range
 from penstock.engine.storage import Storage
 from penstock.errors import EngineError, SourceError
+
+if TYPE_CHECKING:
+    from penstock.engine.statistics import PositionRange
 
 __all__ = [
     "Bounds",
@@ -79,6 +81,8 @@ def observe_delta(
         raise TableMissing(location)
     if table.version() == previous_version and previous_table_id in (None, str(table.metadata().id)):
         return None
+    from penstock.engine.log import read
+
     seen = read(table, location, position)
     bounds = None if position is None else _bounds(seen, position, completeness, storage)
     counts = [file.rows for file in seen.files]
@@ -184,6 +188,8 @@ def _greatest(
 def _from_footer(
     location: str, file: DataFile, physical: PositionColumn, storage: Storage | None
 ) -> PositionRange | None:
+    from penstock.engine.statistics import footer, position_range
+
     try:
         return position_range(footer(location, file.path, storage), physical)
     except (EngineError, SourceError):

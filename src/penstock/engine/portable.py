@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.engine.files import PositionColumn, PositionKind
+from penstock.engine.handle import open_table
 from penstock.engine.job import InputRead
-from penstock.engine.log import open_table
 from penstock.engine.positions import position_field
 from penstock.engine.predicate import inside, quoted
 from penstock.engine.storage import Storage

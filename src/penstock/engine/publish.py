@@ -15,8 +15,9 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from penstock.engine.evolution import columns_to_add, indexed_columns, storable
 from penstock.engine.files import DataFile, TableSnapshot
+from penstock.engine.handle import LogCommit, UnreadableLog, commit_at, first_line, latest_version, open_table
 from penstock.engine.job import Staged, StagedChunk, Step
-from penstock.engine.log import LogCommit, UnreadableLog, commit_at, first_line, latest_version, open_table, read
+from penstock.engine.log import read
 from penstock.engine.statistics import INDEXED_COLUMNS
 from penstock.engine.storage import Storage, is_absolute, options, read_text
 from penstock.errors import ConflictError, EngineError

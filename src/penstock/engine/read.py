@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.engine import log
+from penstock.engine import handle, log
 from penstock.engine.files import DataFile, PositionColumn, TableSnapshot
 from penstock.engine.job import InputRead, StagedFile
 from penstock.engine.positions import position_field
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+_PADDED = re.compile(r'"__CHAR_VARCHAR_TYPE_STRING"\s*:\s*"[^"]*\bchar\(')
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
 MOST_FILES = 2000
 """Spark looks at every path it is given; beyond so many its Delta reader is quicker."""
@@ -62,7 +63,7 @@ class Reader:
                 loaded = log.snapshot(
                     read.pin.location, read.position, version=read.pin.snapshot, storage=self._storage
                 )
-            except log.UnreadableLog:
+            except handle.UnreadableLog:
                 return PlannedRead(read, None, ())
             if loaded is None:
                 raise EngineError(f"{read.name}: there is no Delta table at {read.pin.location}")
@@ -92,6 +93,8 @@ def needs_delta_reader(snapshot: TableSnapshot, files: tuple[DataFile, ...]) -> 
         return f"{len(files)} files"
     if not _plain(json.loads(snapshot.schema_json)):
         return "column types"
+    if _PADDED.search(snapshot.schema_json):
+        return "columns of type char, which are padded as they are read"
     return None
 
 

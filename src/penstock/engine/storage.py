@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from deltalake.fs import DeltaStorageHandler
-from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 Storage = Mapping[str, str]
 """Options of the object store, as delta-rs names them."""
@@ -25,6 +26,9 @@ def is_absolute(path: str) -> bool:
 
 def place(location: str, path: str, storage: Storage | None) -> tuple[FileSystem, str]:
     """The file system that holds `path` of the table at `location`, and the file's path in it."""
+    from deltalake.fs import DeltaStorageHandler
+    from pyarrow.fs import LocalFileSystem, PyFileSystem
+
     if is_absolute(path):
         location, _, path = path.rpartition("/")
     local = local_path(location)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from penstock.engine.audit import ForeignCommit, foreign_commits
-from penstock.engine.log import TableMissing, latest_version
+from typing import TYPE_CHECKING
+
+from penstock.engine.handle import TableMissing, latest_version
 from penstock.models import IntervalModel
 from penstock.runtime.site import Site, position_column
 from penstock.state.records import Generation, World
 from penstock.state.store import State
+
+if TYPE_CHECKING:
+    from penstock.engine.audit import ForeignCommit
 
 
 def audit(site: Site, state: State, world: World) -> None:
@@ -23,6 +27,8 @@ def _audit(site: Site, state: State, model: IntervalModel, generation: Generatio
     latest = latest_version(location, storage)
     if latest == accepted:
         return
+    from penstock.engine.audit import foreign_commits
+
     try:
         column = position_column(model)
         if latest is None or column is None:

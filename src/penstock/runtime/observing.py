@@ -11,7 +11,6 @@ from typing import Literal, Protocol
 
 from penstock.engine.files import PositionColumn
 from penstock.engine.observe import Bounds, Completeness, UnreadableLog, complete_bounds, merged_bounds, observe_delta
-from penstock.engine.scan import VIEW
 from penstock.errors import PenstockError, SourceError
 from penstock.models import Source
 from penstock.models.axis import SECOND
@@ -108,10 +107,11 @@ class Observer:
             return _from_program(source, self.site.project, self.environ)
         sql = None
         if source.bounds_sql is not None:
+            from penstock.engine.scan import VIEW
+
             last = None if known.end_pos is None else known.end_pos - (completeness(source) == "inclusive")
-            sql = render_bounds(
-                source, self.site.project, ScanContext(kind == "full", known.min_pos, last), lambda _: VIEW
-            )
+            context = ScanContext(kind == "full", known.min_pos, last)
+            sql = render_bounds(source, self.site.project, context, lambda _: VIEW)
         assert self.scanner is not None  # noqa: S101
         found = self.scanner.scan_bounds(self.site.source(source), source.format, column, sql)
         return complete_bounds(*found, completeness(source))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from penstock.engine.job import Digest, Job, Staged, Step
-from penstock.engine.publish import FileSetChanged
 from penstock.errors import AttemptError, ConflictError, EngineError, LeaseLostError, PenstockError, StateError
 from penstock.intervals import Interval
 from penstock.planner.observation import Wait
@@ -20,6 +19,9 @@ from penstock.runtime.survey import Survey, without_own
 from penstock.state.records import Generation, World
 from penstock.state.store import State
 from penstock.tasks import Commit, Cost, Lease
+
+if TYPE_CHECKING:
+    from penstock.engine.publish import FileSetChanged
 
 PUBLISH_ROUNDS = 5
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,7 +15,7 @@ from penstock.engine.job import Step
 from penstock.engine.session import SparkSettings
 from penstock.errors import UnknownModelError
 from penstock.models import IntervalModel, Model
-from penstock.project import Project, find_root, load
+from penstock.project import Analysis, Project, find_root, load
 from penstock.runtime.definitions import bundle, definitions
 from penstock.runtime.site import Site
 from penstock.state.embedded.server import EmbeddedPostgres
@@ -79,7 +80,7 @@ def open_workspace(
     project: Project | None = None,
 ) -> Iterator[Workspace]:
     """Load the project and attach to its database; Spark starts only when it is needed, and ends here."""
-    project = project or load(root, environ, target, config)
+    project = project or open_project(root, environ, target, config)
     with database(project, environ) as dsn:
         embedded = project.settings.target.state is None
         state = State.open(dsn, project.settings.target.schema, migrate=embedded)
@@ -111,6 +112,25 @@ def spark_settings(project: Project, environ: Mapping[str, str]) -> SparkSetting
         conf=target.conf,
         quick=target.master is None,
     )
+
+
+def open_project(root: Path, environ: Mapping[str, str], target: str | None, config: Path | None) -> Project:
+    """Load a project. What was found out about its queries is kept beside it, so that the next load is quick."""
+    kept = root / ".penstock" / "analyses.json"
+    known = _known_analyses(kept)
+    project = load(root, environ, target, config, known)
+    if dict(project.analyses) != known:
+        with suppress(OSError):  # a cache only: a project that cannot be written to works as well
+            kept.parent.mkdir(exist_ok=True)
+            kept.write_text(json.dumps({digest: asdict(found) for digest, found in project.analyses.items()}))
+    return project
+
+
+def _known_analyses(kept: Path) -> dict[str, Analysis]:
+    try:
+        return {digest: Analysis(**found) for digest, found in json.loads(kept.read_text()).items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
 
 
 def project_root(start: Path, config: Path | None) -> Path:

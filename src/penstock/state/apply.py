@@ -29,7 +29,8 @@ def apply(
     with database.transaction():
         database.run("lock_apply")
         todo = _steps(database, definitions)
-        if active_revision(database) == revision:
+        settled = all(step.change.change == "unchanged" and not step.retire for step in todo)
+        if settled and active_revision(database) == revision:
             return tuple(step.change for step in todo)
         database.run("lock_generations", models=[step.change.model for step in todo])
         database.run("supersede_revisions", hash=revision)

@@ -38,6 +38,12 @@ class Database:
     def connect(cls, dsn: str, schema: str) -> Database:
         try:
             connection = psycopg.connect(dsn, autocommit=True, connect_timeout=10)
+        except psycopg.ProgrammingError:
+            # the driver's words may hold the password
+            raise StateError(
+                "the connection string of the state database cannot be read",
+                hint="write `state:` as postgresql://user@host:port/database",
+            ) from None
         except psycopg.OperationalError as error:
             raise StateError(
                 f"cannot reach the state database: {str(error).strip()}",
@@ -126,6 +132,10 @@ def speaking() -> Iterator[None]:
         yield
     except _BUSY as error:
         raise ConflictError(f"the state database is busy: {str(error).strip()}") from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise StateError(
+            f"the state database refuses: {str(error).strip()}", hint="let the role own a schema of its own"
+        ) from error
     except _GONE as error:
         raise StateError(
             f"the state database does not answer: {str(error).strip()}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.errors import ConflictError, StateError
@@ -10,7 +10,7 @@ from penstock.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, IntervalS
 from penstock.state.connection import Database
 from penstock.state.invalidation import Mark, find_mark, store
 from penstock.state.pins import News, standing
-from penstock.tasks import Pin
+from penstock.tasks import Frontier
 
 Affected = Callable[[str, str, IntervalSet], IntervalSet]
 MOST_TRIES = 3
@@ -41,6 +41,7 @@ class _Consumer:
     removed: bool
     before_pos: int
     after_pos: int
+    preferred: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +75,10 @@ def handle_events(database: Database, affected: Affected) -> int:
 
 
 def _handle(database: Database, event: _Event, affected: Affected) -> None:
-    reach = _reach(event, database.rows("consumers", _Consumer, model=event.model), affected)
+    consumers = database.rows("consumers", _Consumer, model=event.model)
+    reach = _reach(event, consumers, affected)
     kept = database.rows("lock_consumers", _Kept, models=sorted(reach))
-    marks = [_mark(database, event, one, reach[one.model]) for one in kept if reach[one.model]]
+    marks = [_mark(database, event, one, reach[one.model], consumers) for one in kept if reach[one.model]]
     hopeless = event.attempts >= MOST_TRIES
     if any(mark.asked for mark in marks):
         reason = f"{event.model} changed" + (f" somewhere: {event.last_error}" if hopeless else "")
@@ -88,13 +90,15 @@ def _handle(database: Database, event: _Event, affected: Affected) -> None:
     database.run("wake")
 
 
-def _mark(database: Database, event: _Event, kept: _Kept, reach: IntervalSet) -> Mark:
-    def hit(pin: Pin | None) -> bool:
-        stands = standing(pin, event.news)
+def _mark(database: Database, event: _Event, kept: _Kept, reach: IntervalSet, consumers: Sequence[_Consumer]) -> Mark:
+    preferred = [one.preferred for one in consumers if one.child == kept.model]
+
+    def hit(frontier: Frontier) -> bool:
+        stands = standing(frontier, event.news, preferred)
         # a table that nobody builds any more is only marked for rows that it has really read
         return stands != "ahead" if kept.working else stands == "behind"
 
-    return find_mark(database, event.model, kept.no, reach, hit)
+    return find_mark(database, kept.no, reach, hit)
 
 
 def _reach(event: _Event, consumers: list[_Consumer], affected: Affected) -> dict[str, IntervalSet]:

@@ -13,7 +13,7 @@ from penstock.state import pins
 from penstock.state.connection import Database
 from penstock.state.publication import attempt_record, cost_of
 from penstock.state.records import AttemptRecord, CoverRecord, TaskRecord
-from penstock.tasks import Frontier, Lane, Order, TaskState
+from penstock.tasks import Lane, Order, TaskState
 
 ACTIVE: Sequence[TaskState] = ("queued", "running", "retrying")
 
@@ -58,9 +58,7 @@ def covers(database: Database, generation: int, scope: IntervalSet) -> tuple[Cov
     """The accepted chunks in `scope` that are still the last word about all of their positions."""
     with database.looking():
         rows = database.rows("connected_rows", _Row, generation=generation, ranges=scope)
-        frontiers = dict(
-            database.rows("frontiers", _frontier, frontiers=sorted({row.frontier for row in rows if row.frontier}))
-        )
+        frontiers = pins.frontiers(database, sorted({row.frontier for row in rows if row.kind == "cover"}))
     return tuple(
         CoverRecord(row.range, row.task, row.attempt, row.snapshot, row.rows, row.digest, frontiers[row.frontier])
         for row in _last_words(rows)
@@ -88,10 +86,6 @@ def _unhidden(group: Sequence[_Row]) -> list[_Row]:
             found.append(row)
         said |= IntervalSet((row.range.start, row.range.end))
     return sorted(found, key=lambda row: row.range)
-
-
-def _frontier(id: int, inputs: dict[str, pins.StoredPin]) -> tuple[int, Frontier]:  # noqa: A002  the column's name
-    return id, pins.loaded(inputs)
 
 
 def _task(

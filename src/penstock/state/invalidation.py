@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from psycopg.types.json import Jsonb
 
 from penstock.intervals import NOTHING, Interval, IntervalSet
+from penstock.state import pins
 from penstock.state.connection import Database
 from penstock.state.folding import Kind
-from penstock.state.pins import News, StoredPin, standing
-from penstock.tasks import Frontier, Pin
+from penstock.state.pins import News, Preferred, standing
+from penstock.tasks import Frontier
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +24,16 @@ class Target:
     epoch: int
     remaining: IntervalSet
     news: News
+    preferred: Preferred
 
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """A signed row, and for covers the pin of the input that changed."""
+    """A signed row; covers name the frontier they were made from."""
 
     kind: Kind
     range: Interval
-    pin: Pin | None
+    frontier: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +53,23 @@ def invalidate(
         generations = database.values("lock_kept_generations", int, models=[model])
         if key is not None and (known := database.value("known_invalidation", int, key=key)):
             return known
-        marks = [find_mark(database, model, generation, scope, lambda _: True) for generation in generations]
+        marks = [find_mark(database, generation, scope, lambda _: True) for generation in generations]
         number = store(database, News(model, None, None, None), scope, reason=reason, actor=actor, key=key, marks=marks)
         database.run("audit", actor=actor, action="invalidate", subject=model, detail=Jsonb({"scope": str(scope)}))
         database.run("wake")
     return number
 
 
-def find_mark(
-    database: Database, changed_input: str, generation: int, affected: IntervalSet, hit: Callable[[Pin | None], bool]
-) -> Mark:
+def find_mark(database: Database, generation: int, affected: IntervalSet, hit: Callable[[Frontier], bool]) -> Mark:
     """What of `affected` was covered from rows that `hit` says are too old; the caller holds the generation's lock.
 
     Active work is asked too, covered or not: it may have fixed its inputs already, and finds the target when it
     publishes.
     """
-    said = database.rows("overlapping_rows", _said, generation=generation, ranges=affected, input=changed_input)
-    old = _covered_from_old(said, hit) & affected
+    said = database.rows("overlapping_rows", _Said, generation=generation, ranges=affected)
+    made_from = sorted({one.frontier for one in said if one.frontier is not None})
+    hits = {number for number, inputs in pins.frontiers(database, made_from).items() if hit(inputs)}
+    old = _covered_from(said, hits) & affected
     active = database.values("active_ranges", IntervalSet, generation=generation)
     return Mark(generation, old, old | (IntervalSet.of(part for one in active for part in one) & affected))
 
@@ -127,7 +129,7 @@ def lost(targets: Sequence[Target], done: IntervalSet, frontier: Frontier, epoch
 
 def too_early(target: Target, frontier: Frontier, epoch: int) -> bool:
     """By the input's snapshot where both sides have one, else by the order of the marks."""
-    match standing(frontier.get(target.news.model), target.news):
+    match standing(frontier, target.news, target.preferred):
         case "behind":
             return True
         case "ahead":
@@ -136,18 +138,14 @@ def too_early(target: Target, frontier: Frontier, epoch: int) -> bool:
             return target.epoch > epoch
 
 
-def _covered_from_old(said: Sequence[_Said], hit: Callable[[Pin | None], bool]) -> IntervalSet:
-    """Where the last word is a cover that was hit."""
+def _covered_from(said: Sequence[_Said], hits: Collection[int]) -> IntervalSet:
+    """Where the last word is a cover that was made from one of these frontiers."""
     found = NOTHING
-    words = ((one.kind == "cover" and hit(one.pin), one.range) for one in said if one.kind != "stale")
+    words = ((one.kind == "cover" and one.frontier in hits, one.range) for one in said if one.kind != "stale")
     for is_hit, group in groupby(words, key=lambda word: word[0]):
         part = IntervalSet.of(interval for _, interval in group)
         found = found | part if is_hit else found - part
     return found
-
-
-def _said(kind: Kind, range: Interval, pin: StoredPin | None, **_: int) -> _Said:  # noqa: A002  the column's name
-    return _Said(kind, range, Pin(**pin) if pin else None)
 
 
 def _target(
@@ -159,5 +157,6 @@ def _target(
     generation: str | None,
     table_id: str | None,
     snapshot: int | None,
+    preferred: list[list[str]],
 ) -> Target:
-    return Target(invalidation, epoch, remaining, News(model, generation, table_id, snapshot))
+    return Target(invalidation, epoch, remaining, News(model, generation, table_id, snapshot), preferred)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, TypedDict
 
 from psycopg.types.json import Jsonb
 
+from penstock.state.connection import Database
 from penstock.tasks import Frontier, Pin
 
 
@@ -32,12 +33,30 @@ def stored(frontier: Frontier) -> Jsonb:
     return Jsonb({name: asdict(pin) for name, pin in frontier.items()})
 
 
+def frontiers(database: Database, numbers: Sequence[int]) -> dict[int, Frontier]:
+    """By number: a batch of chunks shares one."""
+    return dict(database.rows("frontiers", _numbered, frontiers=list(numbers)))
+
+
+def _numbered(id: int, inputs: dict[str, StoredPin]) -> tuple[int, Frontier]:  # noqa: A002  the column's name
+    return id, loaded(inputs)
+
+
 def loaded(inputs: Mapping[str, StoredPin] | None) -> Frontier:
     return {name: Pin(**pin) for name, pin in (inputs or {}).items()}
 
 
-def standing(pin: Pin | None, news: News) -> Literal["behind", "ahead", "unknown"]:
-    """Whether rows read at `pin` lack the news; unknown when the two cannot be compared."""
+Preferred = Sequence[Sequence[str]]
+"""For each group of alternatives that the changed input is in: the members listed before it."""
+
+Standing = Literal["behind", "ahead", "unknown"]
+
+
+def standing(frontier: Frontier, news: News, preferred: Preferred = ()) -> Standing:
+    """Whether rows made from `frontier` lack the news; unknown when the two cannot be compared."""
+    pin = frontier.get(news.model)
+    if pin is None and preferred and all(any(name in frontier for name in group) for group in preferred):
+        return "ahead"  # another member, listed before it, was read in its place: it would not be read now either
     if pin is None or pin.snapshot is None or news.snapshot is None:
         return "unknown"
     if _differ(pin.generation, news.generation) or _differ(pin.table_id, news.table_id):

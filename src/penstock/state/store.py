@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from uuid import UUID
 
-from penstock.errors import ErrorClass
+from penstock.errors import ConflictError, ErrorClass
 from penstock.intervals import NOTHING, IntervalSet
 from penstock.state import (
     apply,
@@ -170,7 +170,8 @@ class State:
     def publishing(self, lease: Lease) -> Iterator[publication.Publication]:
         with publication.publishing(self.database, lease) as publishing:
             yield publishing
-        self.fold(lease.generation)
+        with suppress(ConflictError):  # it is published; somebody else's publication can fold
+            self.fold(lease.generation)
 
     def completed(self, lease: Lease) -> AttemptRecord | None:
         return publication.completed(self.database, lease)

@@ -58,8 +58,8 @@ where c.kind in ('cover', 'drop')
 order by lower(c.range), c.id;
 
 -- name: overlapping_rows
--- What was ever said about these positions, in order, with the pin of one input that each cover was made from.
-select c.generation, c.id, c.kind, c.range, f.inputs -> %(input)s::text as pin
-from coverage c left join frontier f on f.id = c.frontier
+-- What was ever said about these positions, in order.
+select c.kind, c.range, c.frontier
+from coverage c
 where c.span && shifted(%(generation)s::bigint, %(ranges)s::int8multirange)
 order by c.id;

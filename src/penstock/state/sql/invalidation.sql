@@ -33,8 +33,13 @@ values (%(invalidation)s, %(generation)s, %(epoch)s, %(ranges)s, %(ranges)s);
 -- name: open_targets
 -- What is still asked of these positions, and which change of which input asked it.
 select t.invalidation, t.epoch, t.remaining, i.model, i.input_generation as generation, i.input_table_id as table_id,
-  i.input_snapshot as snapshot
-from invalidation_target t join invalidation i on i.id = t.invalidation
+  i.input_snapshot as snapshot, (
+    select coalesce(jsonb_agg(array(
+      select o.parent from edge o where o.child = e.child and o.group_no = e.group_no and o.ordinal < e.ordinal
+    )), '[]')
+    from edge e where e.child = g.model and e.parent = i.model
+  ) as preferred
+from invalidation_target t join invalidation i on i.id = t.invalidation join generation g on g.no = t.generation
 where t.generation = %(generation)s and not isempty(t.remaining) and t.remaining && %(ranges)s::int8multirange
 order by t.invalidation;
 
@@ -65,8 +70,10 @@ from event where not dead and available_at <= clock()
 order by no limit 1 for update skip locked;
 
 -- name: consumers
--- Removed models too: they may come back with the table they keep.
-select e.child, m.removed_at is not null as removed, e.before_pos, e.after_pos
+-- Removed models too: they may come back with the table they keep. With the members listed before it in each group.
+select e.child, m.removed_at is not null as removed, e.before_pos, e.after_pos, array(
+    select o.parent from edge o where o.child = e.child and o.group_no = e.group_no and o.ordinal < e.ordinal
+  ) as preferred
 from edge e join model m on m.id = e.child
 where e.parent = %(model)s
 order by e.child;

@@ -1,0 +1,138 @@
+"""Tables that we wrote: Spark and delta-rs read them right, and our next attempt works after whatever they did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from penstock.engine.job import Job
+
+if TYPE_CHECKING:
+    from conftest import Bench
+
+Hourly = Callable[..., Job]
+HOUR = 3600
+NEGATIVE = "select date_trunc('hour', at) hour, kind, count(*) n, -1D total from {events} group by all"
+
+
+@pytest.fixture
+def ours(bench: Bench, hourly: Hourly) -> str:
+    """Six hours, one by one; then the third once more with other values."""
+    for hour in range(4):
+        bench.run(hourly(hour))
+    bench.run(hourly(4, 5))
+    bench.run(hourly(2, sql=NEGATIVE))
+    return f"delta.`{bench.path('hours')}`"
+
+
+def test_spark_and_delta_rs_read_our_table_alike(bench: Bench, ours: str) -> None:
+    rows = bench.rows("hours")
+    assert len(rows) == 18
+    assert [row["total"] for row in rows].count(-1.0) == 3
+    assert len(bench.spark_rows("hours")) == 18
+    totals = bench.sql(f"select count(*), sum(n), sum(total) from {ours}")
+    assert totals == [(18, 36, sum(float(str(row["total"])) for row in rows))]
+
+
+def test_spark_skips_files_by_our_statistics_and_misses_no_row(bench: Bench, ours: str) -> None:
+    for hour in range(6):
+        start = bench.START + hour * HOUR
+        one = f"hour >= timestamp_seconds({start}) and hour < timestamp_seconds({start + HOUR})"
+        assert bench.sql(f"select count(*), count(distinct _metadata.file_path) from {ours} where {one}")[0][0] == 3
+    assert bench.sql(f"select count(*) from {ours} where total = -1")[0][0] == 3
+    assert bench.sql(f"select count(*) from {ours} where kind > 1")[0][0] == 6
+
+
+def test_sparks_history_shows_our_commits(bench: Bench, ours: str) -> None:
+    history = bench.sql(f"select version, operation, userMetadata from (describe history {ours})")
+    assert [row[0] for row in history] == list(range(len(history)))[::-1]
+    assert len(history) == 7  # the creation and six publications
+
+
+def test_time_travel_shows_the_rows_of_then(bench: Bench, ours: str) -> None:
+    latest = DeltaTable(bench.path("hours")).version()
+    assert bench.sql(f"select count(*) from {ours} version as of {latest - 1} where total = -1") == [(0,)]
+    assert bench.sql(f"select count(*) from {ours} version as of {latest} where total = -1") == [(3,)]
+    assert bench.sql(f"select count(*) from {ours} version as of 2") == [(6,)]
+
+
+def test_the_change_feed_shows_what_a_replacement_changed(bench: Bench, ours: str) -> None:
+    latest = DeltaTable(bench.path("hours")).version()
+    feed = f"table_changes('delta.`{bench.path('hours')}`', {latest}, {latest})"
+    with bench.session.attempt("test/feed") as attempt:
+        reader = attempt.spark.read.format("delta").option("readChangeFeed", "true")
+        changes = reader.option("startingVersion", latest).option("endingVersion", latest).load(bench.path("hours"))
+        found = {(row[0], row[1]) for row in changes.groupBy("_change_type").count().collect()}
+    assert found == {("delete", 3), ("insert", 3)}, feed
+    by_rust = pa.table(DeltaTable(bench.path("hours")).load_cdf(latest, latest).read_all())
+    assert by_rust.num_rows == 6
+
+
+@pytest.mark.parametrize("by", ["spark", "delta-rs"])
+def test_our_next_attempt_works_after_an_optimize(bench: Bench, hourly: Hourly, ours: str, by: str) -> None:
+    before = bench.rows("hours")
+    if by == "spark":
+        bench.sql(f"optimize {ours}")
+    else:
+        DeltaTable(bench.path("hours")).optimize.compact()
+    assert len(DeltaTable(bench.path("hours")).file_uris()) == 1
+    assert bench.rows("hours") == before
+    staged, commit = bench.run(hourly(3, sql=NEGATIVE))
+    assert commit.written
+    assert [file.rows for file in staged.kept] == [9, 6]
+    assert [row["total"] for row in bench.rows("hours")].count(-1.0) == 6
+    assert len(bench.spark_rows("hours")) == 18
+
+
+def test_our_next_attempt_works_after_a_vacuum(bench: Bench, hourly: Hourly, ours: str) -> None:
+    before = bench.rows("hours")
+    files = len(list((bench.root / "hours").rglob("*.parquet")))
+    with bench.session.attempt("test/vacuum") as attempt:
+        attempt.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+        attempt.spark.sql(f"vacuum {ours} retain 0 hours").collect()
+    assert len(list((bench.root / "hours").rglob("*.parquet"))) < files
+    assert bench.rows("hours") == before
+    bench.run(hourly(3, sql=NEGATIVE))
+    assert [row["total"] for row in bench.rows("hours")].count(-1.0) == 6
+
+
+def test_our_next_attempt_works_after_a_restore(bench: Bench, hourly: Hourly, ours: str) -> None:
+    latest = DeltaTable(bench.path("hours")).version()
+    bench.sql(f"restore table {ours} to version as of {latest - 1}")
+    assert [row["total"] for row in bench.rows("hours")].count(-1.0) == 0
+    staged, commit = bench.run(hourly(2, sql=NEGATIVE))
+    assert (staged.chunks[0].changed, commit.written) == (True, True)
+    assert [row["total"] for row in bench.rows("hours")].count(-1.0) == 3
+    assert len(bench.spark_rows("hours")) == 18
+
+
+def test_our_next_attempt_works_after_foreign_writers(bench: Bench, hourly: Hourly, ours: str) -> None:
+    bench.sql(f"update {ours} set total = 5 where kind = 0")
+    bench.sql(f"insert into {ours} select hour, 9L, n, total from {ours} where kind = 1")
+    bench.run(hourly(*range(6), sql=NEGATIVE))
+    assert [row["total"] for row in bench.rows("hours")] == [-1.0] * 18
+    assert len(bench.spark_rows("hours")) == 18
+
+
+def test_a_checkpoint_by_spark_or_delta_rs_changes_nothing(bench: Bench, hourly: Hourly, ours: str) -> None:
+    DeltaTable(bench.path("hours")).create_checkpoint()
+    bench.run(hourly(6))
+    bench.sql(f"alter table {ours} set tblproperties ('delta.checkpointInterval' = '1')")
+    bench.sql(f"delete from {ours} where kind = 2 and total = -1")
+    bench.run(hourly(7))
+    assert len(bench.rows("hours")) == 23
+    assert len(bench.spark_rows("hours")) == 23
+
+
+def test_every_file_of_ours_lies_below_its_task(bench: Bench, ours: str) -> None:
+    table = DeltaTable(bench.path("hours"))
+    assert ours
+    for uri in table.file_uris():
+        inside = Path(uri).relative_to(bench.path("hours"))
+        assert len(inside.parts) == 3
+        assert "=" not in str(inside)
