@@ -24,6 +24,7 @@ from penstock.intervals import Interval, IntervalSet
 from penstock.tasks import Commit, Pin
 
 HOUR = 3600
+NEGATIVE = "select date_trunc('hour', at) hour, kind, count(*) n, -1D total from {events} group by all"
 START = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
 
 
@@ -52,6 +53,7 @@ class Bench:
 
     as_text: ClassVar[Callable[[object], list[str]]] = staticmethod(lambda frame: as_text(frame))  # noqa: PLW0108
     moments: ClassVar[Callable[[int, float, int], pa.Array]] = staticmethod(lambda *given: moments(*given))  # noqa: PLW0108
+    hourly: ClassVar[Callable[..., Job]] = staticmethod(lambda *given, **more: hourly_job(*given, **more))
     HOUR: ClassVar[int] = HOUR
     START: ClassVar[int] = START
     session: Session
@@ -177,8 +179,7 @@ def bench(session: Session, tmp_path: Path) -> Bench:
     return Bench(session, tmp_path)
 
 
-@pytest.fixture
-def hourly(bench: Bench) -> Callable[..., Job]:
+def put_events(bench: Bench) -> Callable[..., Job]:
     """Jobs over a source with one row every ten minutes of a day."""
     bench.put(
         "events",
@@ -186,11 +187,28 @@ def hourly(bench: Bench) -> Callable[..., Job]:
         kind=pa.array([i % 3 for i in range(144)]),
         value=pa.array([float(i) for i in range(144)]),
     )
+    return lambda *hours, **more: hourly_job(bench, *hours, **more)
 
-    def make(*hours: int, **more: object) -> Job:
-        chunks = [(START + hour * HOUR, START + (hour + 1) * HOUR) for hour in hours]
-        text = "select date_trunc('hour', at) hour, kind, count(*) n, sum(value) total from {events} group by all"
-        sql = str(more.pop("sql", text))
-        return bench.job("hours", "hour", sql, chunks, [bench.input("events", "at")], **more)  # type: ignore[arg-type]
 
-    return make
+def hourly_job(bench: Bench, *hours: int, **more: object) -> Job:
+    chunks = [(START + hour * HOUR, START + (hour + 1) * HOUR) for hour in hours]
+    text = "select date_trunc('hour', at) hour, kind, count(*) n, sum(value) total from {events} group by all"
+    sql = str(more.pop("sql", text))
+    return bench.job("hours", "hour", sql, chunks, [bench.input("events", "at")], **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def hourly(bench: Bench) -> Callable[..., Job]:
+    return put_events(bench)
+
+
+@pytest.fixture(scope="session")
+def six_hours(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six hours of a day, one by one and two at once; then the third once more with other values."""
+    bench = Bench(session, tmp_path_factory.mktemp("six"))
+    make = put_events(bench)
+    for hour in range(4):
+        bench.run(make(hour))
+    bench.run(make(4, 5))
+    bench.run(make(2, sql=NEGATIVE))
+    return bench.root

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 
-from penstock.engine.audit import foreign_commits  # noqa: F401  # the runtime uses it with this engine too
 from penstock.engine.job import Digest, Job, Staged, StagedChunk, Step
 from penstock.engine.log import snapshot
 from penstock.engine.publish import FileSetChanged, find_commit, publish
