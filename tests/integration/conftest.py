@@ -140,7 +140,7 @@ class Story:
 
     def record(self, lease: Lease, commit: Commit, state: State | None = None) -> None:
         with (state or self.state).publishing(lease) as publication:
-            publication.record(commit, {}, self.cost, "interval", ())
+            publication.record(commit, self.cost, "interval", ())
 
     def publish(self, lease: Lease, inputs: int = 1, snapshot: int = 1, changed: bool = True) -> None:
         """Intend and publish, without anything in between."""

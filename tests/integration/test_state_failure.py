@@ -325,7 +325,7 @@ def test_a_completion_in_progress_is_not_reaped(story: Story) -> None:
     reaper = story.connect()
     with story.state.publishing(lease) as publication:
         assert reaper.reap() == 0
-        publication.record(story.commit(lease, 0), {}, story.cost, "interval", ())
+        publication.record(story.commit(lease, 0), story.cost, "interval", ())
     assert reaper.reap() == 0
     assert story.covered() == ranges((0, 10))
 

@@ -359,3 +359,15 @@ def test_a_source_without_snapshots_is_ordered_by_epoch(story: Story, snapshot: 
     epoch = story.state.intend(repair, frontier, None, "")
     story.record(repair, replace(story.commit(repair, epoch), frontier=frontier))
     assert story.stale() == NOTHING
+
+
+def test_rows_that_somebody_else_may_have_changed_have_no_digest(story: Story) -> None:
+    lease = story.lease((0, 10), (10, 20))
+    epoch = story.state.intend(lease, story.frontier(lease, 5), 3, "staging/1")
+    commit = story.commit(lease, epoch)
+    story.record(lease, replace(commit, chunks=tuple(replace(chunk, digest=(1, 2, 3)) for chunk in commit.chunks)))
+    scope = ranges((0, 20))
+    story.state.invalidate("core.a", ranges((0, 5)), "a rerun trusts what is stored", "test")
+    assert [one.digest for one in story.state.covers(lease.generation, scope)] == [(1, 2, 3), (1, 2, 3)]
+    story.state.invalidate("core.a", ranges((0, 5)), "a foreign commit", "test", rows_unknown=True)
+    assert [one.digest for one in story.state.covers(lease.generation, scope)] == [None, (1, 2, 3)]

@@ -27,7 +27,9 @@ def test_publishing_records_everything_that_follows_from_the_commit(story: Story
     with story.state.publishing(lease) as publication:
         assert (publication.generation.accepted_snapshot, publication.generation.epoch) == (None, 0)
         commit = story.commit(lease, epoch, inputs=5, snapshot=4)
-        publication.record(commit, {Interval(0, 10): (7, 2**70, -5)}, story.cost, "union", ["one warning"])
+        first, second = commit.chunks
+        commit = replace(commit, chunks=(replace(first, digest=(7, 2**70, -5)), second))
+        publication.record(commit, story.cost, "union", ["one warning"])
     generation = story.generation()
     assert (generation.covered, generation.stale, generation.accepted_snapshot) == (ranges((0, 20)), NOTHING, 4)
     assert generation.data_timestamp is not None
@@ -55,7 +57,7 @@ def test_nothing_recorded_is_nothing_kept_and_may_be_tried_again(story: Story) -
 def test_an_error_while_publishing_keeps_nothing(story: Story) -> None:
     lease = story.lease((0, 10))
     with pytest.raises(ZeroDivisionError), story.state.publishing(lease) as publication:
-        publication.record(story.commit(lease, 0), {}, story.cost, "interval", ())
+        publication.record(story.commit(lease, 0), story.cost, "interval", ())
         raise ZeroDivisionError
     assert story.covered() == NOTHING
     assert story.state.world().events == 0
@@ -69,7 +71,7 @@ def test_a_database_that_fails_while_recording_fails_the_attempt(story: Story) -
     with pytest.raises(StateError), story.state.publishing(lease) as publication:
         pid = story.state.database.connection.info.backend_pid
         killer.database.connection.execute("select pg_terminate_backend(%s)", (pid,))
-        publication.record(story.commit(lease, 0), {}, story.cost, "interval", ())
+        publication.record(story.commit(lease, 0), story.cost, "interval", ())
     story.state = killer
     assert story.covered() == NOTHING
     story.publish(lease)
@@ -106,7 +108,7 @@ def test_publications_of_one_generation_wait_for_each_other(story: Story) -> Non
     with story.state.publishing(one) as publication:
         with pytest.raises(ConflictError), other.publishing(two):
             raise AssertionError("two transactions hold one lock")
-        publication.record(story.commit(one, 0), {}, story.cost, "interval", ())
+        publication.record(story.commit(one, 0), story.cost, "interval", ())
     story.record(two, story.commit(two, 0), other)
     assert story.covered() == ranges((0, 20))
 

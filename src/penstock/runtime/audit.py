@@ -36,14 +36,16 @@ def _audit(site: Site, state: State, model: IntervalModel, generation: Generatio
         found = foreign_commits(location, min(accepted, latest - 1), latest, (), position=column, storage=storage)
     except TableMissing:
         reason = f"the table at {location} is gone"
-        state.invalidate(model.name, generation.covered, reason, "audit", f"gone:{generation.id}:{accepted}")
+        key = f"gone:{generation.id}:{accepted}"
+        state.invalidate(model.name, generation.covered, reason, "audit", key=key, rows_unknown=True)
         return
     owned = state.owned([commit.task for commit in found if commit.task is not None])
     foreign = [commit for commit in found if commit.task is None or commit.task not in owned]
     harmful = [commit for commit in foreign if commit.scope & generation.covered]
     for commit in harmful:
         scope = commit.scope & generation.covered
-        state.invalidate(model.name, scope, _reason(commit), "audit", f"foreign:{generation.id}:{commit.version}")
+        key = f"foreign:{generation.id}:{commit.version}"
+        state.invalidate(model.name, scope, _reason(commit), "audit", key=key, rows_unknown=True)
     if not harmful and len(foreign) == len(found):
         state.accept_snapshot(generation.no, accepted, latest)
 

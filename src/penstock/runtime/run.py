@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from penstock.intervals import IntervalSet
+from penstock.intervals import EVERYTHING, NOTHING, IntervalSet
 from penstock.models import IntervalModel
 from penstock.planner.consumers import affected
 from penstock.planner.plan import plan
@@ -23,7 +23,7 @@ from penstock.runtime.progress import Finished, Progress
 from penstock.runtime.survey import Survey
 from penstock.runtime.work import Bench, work
 from penstock.runtime.workspace import Workspace
-from penstock.state.records import World
+from penstock.state.records import SourceRecord, World
 from penstock.state.store import State
 from penstock.tasks import Lease, Order
 
@@ -73,8 +73,13 @@ def observe(workspace: Workspace) -> None:
         if record.error is not None:
             workspace.state.record_source_error(record.model, record.error)
         elif record != known:
-            workspace.state.record_source(record, known.snapshot if known else None)
+            workspace.state.record_source(record, known.snapshot if known else None, _replaced(known, record))
     audit(workspace.site, workspace.state, world)
+
+
+def _replaced(known: SourceRecord | None, now: SourceRecord) -> IntervalSet:
+    """A new table under an old name: whatever was computed from the old one is out of date."""
+    return EVERYTHING if known and known.table_id and known.table_id != now.table_id else NOTHING
 
 
 def observer(workspace: Workspace, scanner: Scanner | None) -> Observer:

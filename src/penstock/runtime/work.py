@@ -108,7 +108,7 @@ def _publish(bench: Bench, lease: Lease, staged: Staged) -> Commit:
             bench.step("locked")
             outcome = bench.engine.publish(staged, bench.step)
             if isinstance(outcome, Commit):
-                publication.record(outcome, _digests(outcome), staged.cost, _strategy(staged.job), staged.warnings)
+                publication.record(outcome, staged.cost, _strategy(staged.job), staged.warnings)
                 bench.step("recorded")
         if isinstance(outcome, Commit):
             bench.step("published")
@@ -123,12 +123,8 @@ def _publish(bench: Bench, lease: Lease, staged: Staged) -> Commit:
 def _accept(bench: Bench, lease: Lease, commit: Commit) -> Commit:
     """Record what an earlier attempt of the same task committed before its worker was lost."""
     with bench.state.publishing(lease) as publication:
-        publication.record(commit, _digests(commit), Cost(), "adopted", ())
+        publication.record(commit, Cost(), "adopted", ())
     return commit
-
-
-def _digests(commit: Commit) -> dict[Interval, tuple[int, int, int] | None]:
-    return {chunk.interval: chunk.digest for chunk in commit.chunks}
 
 
 def _strategy(prepared: Job) -> str:

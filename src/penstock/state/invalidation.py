@@ -46,15 +46,27 @@ class Mark:
 
 
 def invalidate(
-    database: Database, model: str, scope: IntervalSet, reason: str, actor: str, *, key: str | None = None
+    database: Database,
+    model: str,
+    scope: IntervalSet,
+    reason: str,
+    actor: str,
+    *,
+    key: str | None = None,
+    rows_unknown: bool = False,
 ) -> int:
-    """Ask every generation of `model` that is not purged to compute `scope` again; the same key asks once."""
+    """Ask every generation of `model` that is not purged to compute `scope` again; the same key asks once.
+
+    With `rows_unknown` somebody else may have changed what is stored: equal rows can no longer be told by a digest.
+    """
     with database.transaction():
         generations = database.values("lock_kept_generations", int, models=[model])
         if key is not None and (known := database.value("known_invalidation", int, key=key)):
             return known
         marks = [find_mark(database, generation, scope, lambda _: True) for generation in generations]
         number = store(database, News(model, None, None, None), scope, reason=reason, actor=actor, key=key, marks=marks)
+        if rows_unknown:
+            database.run("forget_digests", generations=generations, ranges=scope)
         database.run("audit", actor=actor, action="invalidate", subject=model, detail=Jsonb({"scope": str(scope)}))
         database.run("wake")
     return number

@@ -10,15 +10,13 @@ from datetime import datetime
 from psycopg.types.json import Jsonb
 
 from penstock.errors import ErrorClass, LeaseLostError
-from penstock.intervals import Interval, IntervalSet
+from penstock.intervals import IntervalSet
 from penstock.state import pins
 from penstock.state.connection import Database
 from penstock.state.invalidation import settle
 from penstock.state.queue import fence
 from penstock.state.records import AttemptRecord, GenerationHead
 from penstock.tasks import Commit, Cost, Frontier, Lease
-
-Digest = tuple[int, int, int]
 
 
 def intend(database: Database, lease: Lease, frontier: Frontier, base_snapshot: int | None, staging: str) -> int:
@@ -52,7 +50,6 @@ class Publication:
     def record(
         self,
         commit: Commit,
-        digests: Mapping[Interval, Digest | None],
         cost: Cost,
         strategy: str,
         warnings: Sequence[str] = (),
@@ -65,7 +62,7 @@ class Publication:
         if done - lease.order.scope:
             raise ValueError(f"task {lease.task} is about {lease.order.scope}, its commit about {done}")
         frontier = self._write_frontier(commit)
-        self._write_covers(commit, digests, frontier)
+        self._write_covers(commit, frontier)
         settle(database, self.generation.no, done, commit.frontier, commit.epoch)
         database.run(
             "accept_attempt",
@@ -98,8 +95,8 @@ class Publication:
         assert written is not None  # noqa: S101  an insert without a condition returns its row
         return written
 
-    def _write_covers(self, commit: Commit, digests: Mapping[Interval, Digest | None], frontier: int) -> None:
-        found = [digests.get(chunk.interval) or chunk.digest for chunk in commit.chunks]
+    def _write_covers(self, commit: Commit, frontier: int) -> None:
+        found = [chunk.digest for chunk in commit.chunks]
         self._database.run(
             "insert_covers",
             generation=self.generation.no,

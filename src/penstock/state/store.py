@@ -189,8 +189,17 @@ class State:
 
     # change
 
-    def invalidate(self, model: str, scope: IntervalSet, reason: str, actor: str, key: str | None = None) -> int:
-        return invalidation.invalidate(self.database, model, scope, reason, actor, key=key)
+    def invalidate(
+        self,
+        model: str,
+        scope: IntervalSet,
+        reason: str,
+        actor: str,
+        *,
+        key: str | None = None,
+        rows_unknown: bool = False,
+    ) -> int:
+        return invalidation.invalidate(self.database, model, scope, reason, actor, key=key, rows_unknown=rows_unknown)
 
     def handle_events(self, affected: events.Affected) -> int:
         return events.handle_events(self.database, affected)

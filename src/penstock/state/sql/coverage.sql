@@ -63,3 +63,8 @@ select c.kind, c.range, c.frontier
 from coverage c
 where c.span && shifted(%(generation)s::bigint, %(ranges)s::int8multirange)
 order by c.id;
+
+-- name: forget_digests
+-- What the table holds there is no longer what was published.
+update coverage set digest_rows = null, digest_a = null, digest_b = null
+where generation = any (%(generations)s) and kind = 'cover' and range && %(ranges)s::int8multirange;
