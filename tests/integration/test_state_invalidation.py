@@ -68,7 +68,7 @@ def test_two_processes_with_the_same_key_ask_once(story: Story) -> None:
     story.build((0, 10))
     states = [story.connect() for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
-        numbers = set(pool.map(lambda one: one.invalidate("core.a", ranges((0, 10)), "r", "me", "k"), states))
+        numbers = set(pool.map(lambda one: one.invalidate("core.a", ranges((0, 10)), "r", "me", key="k"), states))
     assert len(numbers) == 1
     assert story.generation().epoch == 1
 

@@ -1,0 +1,115 @@
+"""Several processes on one project: exact tables, and readers that never see a half-written one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+Shell = Any
+CHILD = Path(__file__).parent.parent / "crash" / "child.py"
+HOURS = 6
+PER_HOUR = 50
+START = 1_767_225_600
+
+
+@pytest.fixture
+def orders(tmp_path: Path, shell_in: Callable[[Path], Shell]) -> Shell:
+    """Hours of orders, a sum per hour, and a look-back over it that cannot be widened."""
+    shell = shell_in(tmp_path / "orders shop")
+    files = {
+        "penstock.yml": "name: shop\ndatabases: {external: raw, transformation: shop}\n",
+        "models/external/orders.yml": "location: ./landing/orders\nposition: ordered_at\ncompleteness: inclusive\n",
+        "models/transformations/hourly.sql": "---\ninterval: 1 hour\nposition: hour\n---\n"
+        "select date_trunc('hour', ordered_at) as hour, count(*) as orders, sum(amount) as revenue\n"
+        "from {{ ref('raw.orders') }} group by date_trunc('hour', ordered_at)\n",
+        "models/transformations/trend.sql": "---\ninterval: 1 hour\nposition: hour\n"
+        "dependencies: [{model: shop.hourly, before: 2 hours}]\n---\n"
+        "select a.hour, sum(b.revenue) as recent from {{ ref('shop.hourly') }} a join {{ ref('shop.hourly') }} b\n"
+        "on b.hour <= a.hour and b.hour > a.hour - interval 3 hours group by a.hour\n",
+    }
+    for name, text in files.items():
+        path = shell.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    write_orders(shell.folder, factor=1)
+    return shell
+
+
+def write_orders(folder: Path, factor: int) -> None:
+    count = HOURS * PER_HOUR
+    at = [(START + i * HOURS * 3600 // count) * 1_000_000 for i in range(count)]
+    last = (START + HOURS * 3600 - 1) * 1_000_000
+    rows = pa.table(
+        {
+            "ordered_at": pa.array([*at, last], pa.timestamp("us", "UTC")),
+            "amount": pa.array([*((i % 7) * factor for i in range(count)), 0], pa.int64()),
+        }
+    )
+    write_deltalake(str(folder / "landing" / "orders"), rows, mode="overwrite")
+
+
+def test_two_runs_at_once_share_the_work_and_both_end_well(orders: Shell) -> None:
+    both = [orders.start("run", "--json") for _ in range(2)]
+    ended = [(process.communicate(timeout=240), process.returncode) for process in both]
+    assert [code for _, code in ended] == [0, 0], ended
+    answers = [json.loads(out) for (out, _), _ in ended]
+    assert sum(answer["intervals"] for answer in answers) == 2 * HOURS
+    assert sum(answer["failed"] for answer in answers) == 0
+    assert orders.json("verify")["differences"] == 0
+
+
+def test_a_reader_sees_the_old_rows_or_the_new_ones(orders: Shell) -> None:
+    orders("run")
+    before = orders("query", "select sum(revenue) as total, count(*) as hours from hourly", "--json").json[0]
+    write_orders(orders.folder, factor=10)
+    rewriting = orders.start("rerun", "hourly", "--json")
+    seen = []
+    while rewriting.poll() is None:
+        answer = orders("query", "select sum(revenue) as total, count(*) as hours from hourly", "--json").json[0]
+        seen.append(answer)
+    out, err = rewriting.communicate()
+    assert rewriting.returncode == 0, out + err
+    after = {"total": before["total"] * 10, "hours": HOURS}
+    assert orders("query", "select sum(revenue) as total, count(*) as hours from hourly", "--json").json[0] == after
+    assert seen
+    assert all(one in (before, after) for one in seen)
+    assert orders.json("verify")["differences"] == 0  # the look-back was recomputed, too
+
+
+def test_a_real_run_killed_in_mid_commit_is_finished_exactly(orders: Shell) -> None:
+    for step in ("staged", "delta committed", "recorded"):
+        killed = subprocess.run(
+            [sys.executable, str(CHILD), str(orders.folder), "--spark", "--die", step],
+            env=dict(os.environ),
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert orders.json("run")["failed"] == 0
+    assert orders.json("verify")["differences"] == 0
+
+
+def test_an_edited_model_is_rebuilt_aside_and_takes_over(orders: Shell) -> None:
+    orders("run")
+    old = orders.json("status", "hourly")["models"][0]["generation"]
+    path = orders.folder / "models/transformations/hourly.sql"
+    path.write_text(path.read_text().replace("sum(amount) as revenue", "sum(amount) * 2 as revenue"))
+    changes = {row["model"]: row["change"] for row in orders.json("plan")["changes"]}
+    assert changes == {"raw.orders": "unchanged", "shop.hourly": "rebuild", "shop.trend": "rebuild"}
+    refused = orders("run", "--json", code=2)
+    assert "--yes" in json.loads(refused.out)["error"]["hint"]
+    assert orders.json("run", "--yes")["failed"] == 0
+    assert orders.json("status", "hourly")["models"][0]["generation"] != old
+    assert orders.json("verify")["differences"] == 0
