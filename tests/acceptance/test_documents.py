@@ -89,6 +89,7 @@ def beacon(tmp_path_factory: pytest.TempPathFactory, shell_in: Callable[[Path], 
     return shell_in(folder / "beacon")
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("document", having("console"), ids=name)
 def test_commands_print_what_is_shown(
     document: Path, beacon: Any, shell_in: Callable[[Path], Any], tmp_path: Path

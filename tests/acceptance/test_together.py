@@ -86,18 +86,20 @@ def test_a_reader_sees_the_old_rows_or_the_new_ones(orders: Shell) -> None:
     assert orders.json("verify")["differences"] == 0  # the look-back was recomputed, too
 
 
-def test_a_real_run_killed_in_mid_commit_is_finished_exactly(orders: Shell) -> None:
-    for step in ("staged", "delta committed", "recorded"):
-        killed = subprocess.run(
-            [sys.executable, str(CHILD), str(orders.folder), "--spark", "--die", step],
-            env=dict(os.environ),
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert orders.json("run")["failed"] == 0
+def killed_at(shell: Shell, step: str) -> None:
+    """A real run, with Spark, that is killed at a step."""
+    command = [sys.executable, str(CHILD), str(shell.folder), "--spark", "--die", step]
+    done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def test_a_task_that_took_two_workers_with_it_is_set_aside_and_said(orders: Shell) -> None:
+    killed_at(orders, "staged")
+    killed_at(orders, "delta committed")
+    answer = orders.json("run", code=1)
+    assert answer["failed"] == 1
+    assert orders.json("tasks", "--failed")["tasks"][0]["state"] == "dead"
+    assert orders.json("run")["failed"] == 0  # a new run tries again what an older one gave up
     assert orders.json("verify")["differences"] == 0
 
 

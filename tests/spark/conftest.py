@@ -53,7 +53,7 @@ class Bench:
 
     as_text: ClassVar[Callable[[object], list[str]]] = staticmethod(lambda frame: as_text(frame))  # noqa: PLW0108
     moments: ClassVar[Callable[[int, float, int], pa.Array]] = staticmethod(lambda *given: moments(*given))  # noqa: PLW0108
-    hourly: ClassVar[Callable[..., Job]] = staticmethod(lambda *given, **more: hourly_job(*given, **more))
+    hourly: ClassVar[Callable[..., Job]] = staticmethod(lambda *given, **more: hourly_job(*given, **more))  # noqa: PLW0108
     HOUR: ClassVar[int] = HOUR
     START: ClassVar[int] = START
     session: Session

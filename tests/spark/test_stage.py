@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from penstock.engine import parts, stage
+from penstock.engine import chunks, newrows, parts, stage
 from penstock.engine.files import PositionColumn
-from penstock.engine.job import Digest, Job
+from penstock.engine.job import Job
 from penstock.engine.log import snapshot
 from penstock.engine.publish import FileSetChanged, publish
 from penstock.errors import EngineError, QueryError
@@ -57,23 +57,37 @@ def test_any_batching_gives_the_rows_of_one_by_one(bench: Bench, hourly: Hourly,
     assert staged.cost.spark_jobs == 1
 
 
-def test_digests_are_the_same_however_the_chunks_are_batched(bench: Bench, hourly: Hourly) -> None:
+@pytest.fixture(params=["rows", "digests", "jobs"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Few rows are compared one by one; else digests are, of a watched job or of a second one."""
+    if request.param == "digests":
+        monkeypatch.setattr(newrows, "TINY_BYTES", 0)
+    if request.param == "jobs":
+        monkeypatch.setattr(chunks, "MOST_VALUES", 0)
+    return str(request.param)
+
+
+def test_digests_are_the_same_however_the_chunks_are_batched(
+    bench: Bench, hourly: Hourly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newrows, "TINY_BYTES", 0)
     singly = [bench.stage(hourly(hour)).chunks[0].digest for hour in (3, 4, 9)]
+    assert None not in singly
     assert [chunk.digest for chunk in bench.stage(hourly(3, 4, 9, widened=True)).chunks] == singly
     assert [chunk.digest for chunk in bench.stage(hourly(3, 4, 9)).chunks] == singly
 
 
 def test_many_chunks_are_counted_exactly_without_a_second_job(bench: Bench) -> None:
     bench.put("ticks", slot=pa.array(range(0, 400, 3)), twice=pa.array(range(0, 800, 6)))
-    chunks = [(start, start + 7) for start in range(0, 399, 7)]
-    job = bench.job("slots", "slot", "select * from {ticks}", chunks, [bench.input("ticks", "slot", "slot")],
+    slots = [(start, start + 7) for start in range(0, 399, 7)]
+    job = bench.job("slots", "slot", "select * from {ticks}", slots, [bench.input("ticks", "slot", "slot")],
                     axis="slot", widened=True)  # fmt: skip
     staged = bench.stage(job)
-    assert [chunk.rows for chunk in staged.chunks] == [len(range(-(-a // 3) * 3, b, 3)) for a, b in chunks]
+    assert [chunk.rows for chunk in staged.chunks] == [len(range(-(-a // 3) * 3, b, 3)) for a, b in slots]
     assert staged.cost.spark_jobs == 1
 
 
-def test_equal_rows_publish_nothing(bench: Bench, hourly: Hourly) -> None:
+def test_equal_rows_publish_nothing(bench: Bench, hourly: Hourly, way: str) -> None:
     first, commit = bench.run(hourly(3, 4))
     again, second = bench.run(hourly(3, 4))
     assert [chunk.changed for chunk in again.chunks] == [False, False]
@@ -81,7 +95,7 @@ def test_equal_rows_publish_nothing(bench: Bench, hourly: Hourly) -> None:
     known = {chunk.interval: chunk.digest for chunk in first.chunks if chunk.digest}
     third = bench.stage(hourly(3, 4, digests=known))
     assert [chunk.changed for chunk in third.chunks] == [False, False]
-    assert third.cost.spark_jobs == 1  # what the chunks held was known: nothing had to be read again
+    assert third.cost.spark_jobs == {"rows": 1, "digests": 1, "jobs": 2}[way]
 
 
 def test_equal_rows_are_written_again_when_that_is_asked_for(bench: Bench, hourly: Hourly) -> None:
@@ -89,6 +103,7 @@ def test_equal_rows_are_written_again_when_that_is_asked_for(bench: Bench, hourl
     assert bench.run(hourly(3, deduplicate=False))[1].written
 
 
+@pytest.mark.usefixtures("way")
 def test_one_changed_value_is_noticed_by_every_way_to_compare(bench: Bench, hourly: Hourly) -> None:
     first, _ = bench.run(hourly(3, 4))
     known = {chunk.interval: chunk.digest for chunk in first.chunks if chunk.digest}
@@ -101,6 +116,7 @@ def test_one_changed_value_is_noticed_by_every_way_to_compare(bench: Bench, hour
         assert [chunk.changed for chunk in staged.chunks] == [True, False]
 
 
+@pytest.mark.usefixtures("way")
 def test_a_value_that_moves_to_another_column_is_a_change(bench: Bench) -> None:
     bench.put("pairs", slot=pa.array([1]), a=pa.array([None], pa.int32()), b=pa.array([7], pa.int32()))
     reads = [bench.input("pairs", "slot", "slot")]
@@ -142,7 +158,7 @@ def test_a_file_that_straddles_the_scope_keeps_its_other_rows(bench: Bench, hour
     staged, _ = bench.run(hourly(5, 6, sql=sql))
     assert len(staged.replaced) == 1
     assert [file.rows for file in staged.kept] == [15, 51]
-    assert staged.cost.spark_jobs == 2  # the second one compares with the rows stored before
+    assert staged.cost.spark_jobs == 1
     after = bench.rows("hours")
     assert len(after) == 72
     assert sum(row in after for row in before) == 66
@@ -343,9 +359,9 @@ def test_positions_of_every_kind_are_cut_and_replaced_alike(bench: Bench, kind: 
     }[kind]
     bench.put("days", at=at, id=pa.array(range(10)))
     reads = [bench.input("days", "at")]
-    chunks = [(first + i * day, first + (i + 1) * day) for i in range(10)]
-    bench.run(bench.job("kept", "at", "select * from {days}", chunks, reads, widened=True))
-    staged, _ = bench.run(bench.job("kept", "at", "select at, -id as id from {days}", chunks[4:6], reads))
+    days = [(first + i * day, first + (i + 1) * day) for i in range(10)]
+    bench.run(bench.job("kept", "at", "select * from {days}", days, reads, widened=True))
+    staged, _ = bench.run(bench.job("kept", "at", "select at, -id as id from {days}", days[4:6], reads))
     assert [chunk.rows for chunk in staged.chunks] == [1, 1]
     assert bench.column("kept", "id", by="at") == [0, 1, 2, 3, -4, -5, 6, 7, 8, 9]
 
@@ -353,10 +369,10 @@ def test_positions_of_every_kind_are_cut_and_replaced_alike(bench: Bench, kind: 
 def test_times_within_a_second_belong_to_that_second(bench: Bench) -> None:
     bench.put("fine", at=bench.moments(bench.START, 0.999999, 4), id=pa.array(range(4)))
     reads = [bench.input("fine", "at")]
-    chunks = [(bench.START, bench.START + 1), (bench.START + 1, bench.START + 3)]
-    staged, _ = bench.run(bench.job("seconds", "at", "select * from {fine}", chunks, reads, widened=True))
+    seconds = [(bench.START, bench.START + 1), (bench.START + 1, bench.START + 3)]
+    staged, _ = bench.run(bench.job("seconds", "at", "select * from {fine}", seconds, reads, widened=True))
     assert [chunk.rows for chunk in staged.chunks] == [2, 2]
-    staged, _ = bench.run(bench.job("seconds", "at", "select at, -id id from {fine}", chunks[:1], reads))
+    staged, _ = bench.run(bench.job("seconds", "at", "select at, -id id from {fine}", seconds[:1], reads))
     assert bench.column("seconds", "id", by="at") == [0, -1, 2, 3]
 
 
@@ -379,18 +395,16 @@ def test_hours_are_utc_hours_whatever_the_zone_of_the_machine(
         change = 1_772_953_200  # 2026-03-08 07:00 UTC: clocks in New York go forward
         bench.put("clock", at=bench.moments(change - 7200, 900, 16))
         sql = "select date_trunc('hour', at) as hour, count(*) as n from {clock} group by all"
-        chunks = [(change + i * HOUR, change + (i + 1) * HOUR) for i in range(-2, 2)]
-        bench.run(bench.job("spring", "hour", sql, chunks, [bench.input("clock", "at")], widened=True))
-        hours = [int(hour.timestamp()) for hour in bench.column("spring", "hour", by="hour")]
-        assert (hours, bench.column("spring", "n", by="hour")) == ([start for start, _ in chunks], [4] * 4)
+        hours = [(change + i * HOUR, change + (i + 1) * HOUR) for i in range(-2, 2)]
+        bench.run(bench.job("spring", "hour", sql, hours, [bench.input("clock", "at")], widened=True))
+        found = [int(hour.timestamp()) for hour in bench.column("spring", "hour", by="hour")]
+        assert (found, bench.column("spring", "n", by="hour")) == ([start for start, _ in hours], [4] * 4)
     finally:
         monkeypatch.undo()
         time.tzset()
 
 
 def test_a_large_input_is_written_in_ranges(bench: Bench, hourly: Hourly, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.engine import newrows
-
     monkeypatch.setattr(newrows, "SMALL_BYTES", 1)
     monkeypatch.setattr(newrows, "TINY_BYTES", 0)
     staged, _ = bench.run(hourly(*range(24), widened=True))
@@ -419,7 +433,6 @@ def test_a_look_at_a_table_of_foreign_rows_finds_them_again(bench: Bench, hourly
     staged, commit = bench.run(hourly(3))
     assert (staged.chunks[0].changed, commit.written) == (True, True)
     assert len(bench.rows("hours")) == 3
-    assert staged.chunks[0].digest != Digest(0, 0, 0)
     assert staged.chunks[0].interval == Interval(bench.START + 3 * HOUR, bench.START + 4 * HOUR)
 
 

@@ -1,40 +1,63 @@
-"""An engine whose rows are computed by pyarrow instead of Spark: everything after the computing is the real thing."""
+"""An engine whose queries run in the SQL engine inside delta-rs instead of Spark: all the rest is the real thing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Schema
+import sqlglot
+from deltalake import DeltaTable, QueryBuilder, Schema
 
-from penstock.engine.job import Digest, Job, Staged, StagedChunk, Step
+from penstock.engine.compare import Comparison
+from penstock.engine.files import DataFile, PositionColumn, TableSnapshot
+from penstock.engine.job import Digest, InputRead, Job, Staged, StagedChunk, StagedFile, Step
 from penstock.engine.log import snapshot
 from penstock.engine.publish import FileSetChanged, find_commit, publish
+from penstock.engine.scan import VIEW
 from penstock.engine.statistics import staged_file
+from penstock.errors import EngineError, QueryError, SourceError
 from penstock.intervals import Interval, IntervalSet
-from penstock.tasks import Commit, Cost
+from penstock.tasks import Commit, Cost, Pin
+
+Row = tuple[object, ...]
 
 
 class ArrowEngine:
-    """Copies the rows of the only input inside each chunk; enough to see every step of a commit."""
+    """Positions are whole numbers, and queries are written in what Spark and DataFusion have in common."""
 
     started = False
     jobs = 0
 
     def __init__(self, storage: Mapping[str, str] | None = None) -> None:
         self.storage = dict(storage or {})
+        self.scans: list[str] = []
+        """The bounds queries that were asked, in order."""
 
     def stage(self, job: Job, step: Step) -> Staged:
-        rows = pa.concat_tables(_rows(job, rendering.interval) for rendering in job.renderings)
+        rows = pa.concat_tables(_new_rows(job))
         step("computed")
         return _staged(job, rows, step)
 
     def restage(self, staged: Staged, step: Step) -> Staged:
-        return self.stage(staged.job, step)
+        """The new rows stay as they are; what to keep beside them is read and written again."""
+        job = staged.job
+        head = _head(job)
+        live = head.meeting(job.scope) if head else ()
+        folder = f"{job.task}/{job.attempt}-{head.version if head else 'new'}"
+        kept = _kept(job, live, folder)
+        step("files written")
+        new = pa.concat_tables([_read(job.location, file.path) for file in staged.files]) if staged.files else None
+        # what the chunks held once says nothing about a table that somebody else has changed
+        chunks = tuple(_chunk(job, chunk, new, live, {}) for chunk in job.chunks)
+        version, replaced = head.version if head else None, tuple(file.path for file in live)
+        return replace(staged, base_version=version, kept=kept, replaced=replaced, chunks=chunks)
 
     def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged:
         return publish(staged, step, self.storage)
@@ -42,55 +65,135 @@ class ArrowEngine:
     def find_commit(self, location: str, task: UUID) -> Commit | None:
         return find_commit(location, task, self.storage)
 
+    def compare(self, job: Job, snapshot: int) -> Comparison:
+        """Compute the job's rows again and compare them, as bags, with what the table holds at a snapshot."""
+        expected = pa.concat_tables(_new_rows(job))
+        stored = pa.table(DeltaTable(job.location, version=snapshot).to_pyarrow_table())
+        missing = unexpected = 0
+        differing: set[Interval] = set()
+        totals = [0, 0]
+        for chunk in job.chunks:
+            here, there = (Counter(_plain(_within(rows, job.position.name, chunk))) for rows in (stored, expected))
+            totals[0] += here.total()
+            totals[1] += there.total()
+            missing += (there - here).total()
+            unexpected += (here - there).total()
+            if here != there:
+                differing.add(chunk)
+        return Comparison(totals[0], totals[1], missing, unexpected, frozenset(differing), ())
+
+    def scan_bounds(
+        self, location: str, source_format: str, position: PositionColumn, sql: str | None
+    ) -> tuple[int | None, int | None]:
+        text = sql or f"select min({position.name}) as min, max({position.name}) as max from {VIEW}"
+        self.scans.append(text)
+        if source_format != "delta":
+            raise SourceError(f"{source_format} is not for this engine")
+        try:
+            (found,) = answer(text, (InputRead(VIEW, location, Pin(location, None)),)).to_pylist()
+        except QueryError as error:
+            raise SourceError(error.message) from error
+        return found["min"], found["max"]
+
+    def query(self, sql: str, reads: Sequence[InputRead]) -> list[dict[str, object]]:
+        found = answer(sqlglot.transpile(sql, read="spark", write="postgres")[0], reads).to_pylist()
+        return [dict(row) for row in found]
+
     def stop(self) -> None:
         return
 
 
-def _rows(job: Job, interval: Interval) -> pa.Table:
-    (read,) = job.renderings[0].inputs
-    table = pa.table(DeltaTable(read.pin.location, version=read.pin.snapshot).to_pyarrow_dataset().to_table())
-    return _within(table, job.position.name, IntervalSet.of([interval]))
+def answer(sql: str, reads: Sequence[InputRead]) -> pa.Table:
+    """The rows of a query over pinned and cut inputs; a mistake in it is its author's."""
+    builder = QueryBuilder()
+    views = []
+    for read in reads:
+        try:
+            table = DeltaTable(read.pin.location, version=read.pin.snapshot)
+        except Exception as error:
+            raise EngineError(f"cannot read {read.name} at {read.pin.snapshot}: {error}") from error
+        builder.register(f"{read.view}_table", table)
+        views.append(f"{read.view} as (select * from {read.view}_table where {_condition(read)})")
+    heading = f"with {', '.join(views)} " if views else ""
+    try:
+        found = pa.table(builder.execute(f"{heading}select * from ({sql}\n)").read_all())
+    except Exception as error:
+        raise QueryError(str(error).split("\n", 1)[0]) from error
+    return found.cast(pa.schema([pa.field(f.name, _storable(f.type)) for f in found.schema]))
 
 
-def _within(table: pa.Table, column: str, window: IntervalSet) -> pa.Table:
-    mask = pa.scalar(False)
+def _storable(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_string_view(kind) else kind
+
+
+def _condition(read: InputRead) -> str:
+    if read.window is None or read.position is None:
+        return "true"
+    name = read.position.name
+    return " or ".join(f"({name} >= {part.start} and {name} < {part.end})" for part in read.window) or "false"
+
+
+def _new_rows(job: Job) -> list[pa.Table]:
+    """What every rendering gives inside its interval; a row outside is the query's fault unless it looks beyond."""
+    found = []
+    for rendering in job.renderings:
+        rows = answer(rendering.sql, rendering.inputs)
+        if job.position.name not in rows.column_names:
+            raise QueryError(f"{job.model}: the query gives no column {job.position.name}")
+        inside = _within(rows, job.position.name, rendering.interval)
+        if not job.cut and inside.num_rows != rows.num_rows:
+            raise QueryError(f"{job.model}: {rows.num_rows - inside.num_rows} rows lie outside of {rendering.interval}")
+        found.append(inside)
+    return found
+
+
+def _within(table: pa.Table, column: str, part: Interval) -> pa.Table:
     values = pc.cast(table[column], pa.int64())
-    for part in window:
-        inside = pc.and_(pc.greater_equal(values, part.start), pc.less(values, part.end))
-        mask = inside if isinstance(mask, pa.Scalar) else pc.or_(mask, inside)
-    return table.filter(mask) if not isinstance(mask, pa.Scalar) else table.slice(0, 0)
+    return table.filter(pc.and_(pc.greater_equal(values, part.start), pc.less(values, part.end)))
+
+
+def _head(job: Job) -> TableSnapshot | None:
+    return snapshot(job.location, job.position)
 
 
 def _staged(job: Job, rows: pa.Table, step: Step) -> Staged:
-    head = snapshot(job.location, job.position)
+    head = _head(job)
     live = head.meeting(job.scope) if head else ()
     folder = f"{job.task}/{job.attempt}"
-    new = [_written(job, f"{folder}/n{i}.parquet", _within(rows, job.position.name, IntervalSet.of([part])))
-           for i, part in enumerate(job.scope)]  # fmt: skip
-    outside = job.scope.complement()
-    kept = []
-    for number, file in enumerate(file for file in live if not file.inside(job.scope)):
-        old = pq.read_table(Path(job.location) / file.path)
-        for gap, part in enumerate(outside):
-            kept.append(
-                _written(
-                    job, f"{folder}/k{number}_{gap}.parquet", _within(old, job.position.name, IntervalSet.of([part]))
-                )
-            )
+    new = [
+        _written(job, f"{folder}/n{number}.parquet", _within(rows, job.position.name, part))
+        for number, part in enumerate(job.scope)
+    ]
+    kept = _kept(job, live, folder)
     step("files written")
     return Staged(
         job=job,
         base_version=head.version if head else None,
         schema_json=Schema.from_arrow(rows.schema).to_json(),
         files=tuple(file for file in new if file is not None),
-        kept=tuple(file for file in kept if file is not None),
+        kept=kept,
         replaced=tuple(file.path for file in live),
-        chunks=tuple(_chunk(job, chunk, rows, bool(live)) for chunk in job.chunks),
+        chunks=tuple(_chunk(job, chunk, rows, live, job.digests) for chunk in job.chunks),
         cost=Cost(rows_written=rows.num_rows),
     )
 
 
-def _written(job: Job, path: str, rows: pa.Table):  # type: ignore[no-untyped-def]
+def _kept(job: Job, live: Sequence[DataFile], folder: str) -> tuple[StagedFile, ...]:
+    """The rows outside the scope of files that straddle it, one file per gap."""
+    kept = []
+    for number, file in enumerate(file for file in live if not file.inside(job.scope)):
+        old = _read(job.location, file.path)
+        for gap, part in enumerate(job.scope.complement()):
+            rows = _within(old, job.position.name, part)
+            kept.append(_written(job, f"{folder}/k{number}_{gap}.parquet", rows))
+    return tuple(file for file in kept if file is not None)
+
+
+def _read(location: str, path: str) -> pa.Table:
+    return pq.ParquetFile(Path(location) / path).read()
+
+
+def _written(job: Job, path: str, rows: pa.Table) -> StagedFile | None:
     if not rows.num_rows:
         return None
     target = Path(job.location) / path
@@ -99,8 +202,32 @@ def _written(job: Job, path: str, rows: pa.Table):  # type: ignore[no-untyped-de
     return staged_file(job.location, path, job.position)
 
 
-def _chunk(job: Job, chunk: Interval, rows: pa.Table, stored: bool) -> StagedChunk:
-    mine = _within(rows, job.position.name, IntervalSet.of([chunk]))
-    digest = Digest(mine.num_rows, sum(hash(tuple(row.values())) % 2**61 for row in mine.to_pylist()), 0)
-    known = job.digests.get(chunk)
-    return StagedChunk(chunk, mine.num_rows, digest, changed=(known != digest) if stored else mine.num_rows > 0)
+def _chunk(
+    job: Job, chunk: Interval, rows: pa.Table | None, live: Sequence[DataFile], known: Mapping[Interval, Digest]
+) -> StagedChunk:
+    new = _digest(None if rows is None else _within(rows, job.position.name, chunk))
+    meeting = [file for file in live if file.meets(IntervalSet.of([chunk]))]
+    if not job.deduplicate:
+        changed = True
+    elif not meeting:
+        changed = new.rows > 0
+    elif chunk in known:
+        changed = known[chunk] != new
+    else:
+        old = pa.concat_tables([_read(job.location, file.path) for file in meeting])
+        changed = _digest(_within(old, job.position.name, chunk)) != new
+    return StagedChunk(chunk, new.rows, new, changed)
+
+
+def _digest(rows: pa.Table | None) -> Digest:
+    hashes = [hashlib.sha256(repr(row).encode()).digest() for row in ([] if rows is None else _plain(rows))]
+    return Digest(
+        len(hashes),
+        sum(int.from_bytes(one[:8], "big") for one in hashes),
+        sum(int.from_bytes(one[8:12], "big") for one in hashes),
+    )
+
+
+def _plain(rows: pa.Table) -> list[Row]:
+    names = sorted(rows.column_names)
+    return [tuple(row[name] for name in names) for row in rows.to_pylist()]

@@ -7,16 +7,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.engine.bags import MOST_VALUES, bags, positions_of
 from penstock.engine.digest import HASH_A, HASH_B, digest_of, hash_columns, sums
 from penstock.engine.files import DataFile
 from penstock.engine.head import Head, Target
 from penstock.engine.job import Digest, Job, StagedChunk, StagedFile
 from penstock.engine.newrows import Observed
-from penstock.engine.positions import DAY, MICROS, PositionField
+from penstock.engine.positions import PositionField
 from penstock.engine.predicate import index
 from penstock.engine.read import as_data_file, through_parquet
 from penstock.engine.storage import Storage, place
@@ -49,12 +48,13 @@ def judge(
     if job.deduplicate:
         for chunk in job.chunks:
             verdicts[chunk] = _differs(head, chunk, rows[chunk], new.get(chunk), stored.get(chunk))
-    open_ = tuple(chunk for chunk in job.chunks if verdicts[chunk] is None)
-    if open_:
-        before, after = _digests(spark, job, head, target, files=files, chunks=open_)
-        for chunk in open_:
-            verdicts[chunk] = before[chunk] != after[chunk]
-            new[chunk] = after[chunk]
+    unsure = tuple(sorted(chunk for chunk in job.chunks if verdicts[chunk] is None))
+    if unsure and _few(head, files, unsure, len(target.schema.names)):
+        verdicts |= _compared(job, head, target, files=files, chunks=unsure, storage=storage)
+    elif unsure:
+        before, after = _digests(spark, job, head, target, files=files, chunks=unsure)
+        verdicts |= {chunk: before[chunk] != after[chunk] for chunk in unsure}
+        new |= after
     return tuple(StagedChunk(chunk, rows[chunk], new.get(chunk), verdicts[chunk] is True) for chunk in job.chunks)
 
 
@@ -80,21 +80,9 @@ def _counted(
     location: str, path: str, field: PositionField, starts: list[int], storage: Storage | None
 ) -> Mapping[int, int]:
     filesystem, inside = place(location, path, storage)
-    column = pq.read_table(inside, columns=[field.name], filesystem=filesystem).column(0)
-    counts: Counter[int] = Counter()
-    values = pc.value_counts(_raw(column))
-    for value, count in zip(values.field(0).to_pylist(), values.field(1).to_pylist(), strict=True):
-        position = value * DAY if field.kind == "date" else value if field.kind == "integer" else value // MICROS
-        counts[bisect_right(starts, position) - 1] += count
-    return counts
-
-
-def _raw(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if pa.types.is_date32(column.type):
-        return column.cast(pa.int32())
-    if pa.types.is_timestamp(column.type):
-        return column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
-    return column.cast(pa.int64())
+    table = pq.read_table(inside, columns=[field.name], filesystem=filesystem, partitioning=None)
+    positions = positions_of(table.column(0), field)
+    return Counter(bisect_right(starts, position) - 1 for position in positions if position is not None)
 
 
 def _differs(head: Head, chunk: Interval, rows: int, new: Digest | None, stored: Digest | None) -> bool | None:
@@ -114,6 +102,30 @@ def _differs(head: Head, chunk: Interval, rows: int, new: Digest | None, stored:
     return None
 
 
+def _few(head: Head, files: tuple[StagedFile, ...], chunks: tuple[Interval, ...], columns: int) -> bool:
+    """Whether the rows in question are so few that looking at them here is quicker than a Spark job."""
+    window = IntervalSet.of(chunks)
+    counts = [file.rows for file in (*head.replaced, *map(as_data_file, files)) if file.meets(window)]
+    return None not in counts and sum(count or 0 for count in counts) * columns <= MOST_VALUES
+
+
+def _compared(
+    job: Job,
+    head: Head,
+    target: Target,
+    *,
+    files: tuple[StagedFile, ...],
+    chunks: tuple[Interval, ...],
+    storage: Storage | None,
+) -> dict[Interval, bool]:
+    window = IntervalSet.of(chunks)
+    both = []
+    for some in (head.replaced, tuple(map(as_data_file, files))):
+        paths = [file.path for file in some if file.meets(window)]
+        both.append(bags(job.location, paths, target.schema.names, target.field, chunks, storage=storage))
+    return {chunk: both[0][chunk] != both[1][chunk] for chunk in chunks}
+
+
 def _digests(
     spark: SparkSession,
     job: Job,
@@ -126,19 +138,18 @@ def _digests(
     """What those chunks held before and hold now, by one look at the files of both."""
     from pyspark.sql import functions as f
 
-    ordered = sorted(chunks)
-    window = IntervalSet.of(ordered)
+    window = IntervalSet.of(chunks)
     old = tuple(file for file in head.replaced if file.meets(window))
     now = tuple(file for file in map(as_data_file, files) if file.meets(window))
     both = _marked(spark, job, target, old, "false").union(_marked(spark, job, target, now, "true"))
-    number = index(target.field.name, target.field.kind, ordered)
+    number = index(target.field.name, target.field.kind, chunks)
     hash_a, hash_b = hash_columns(target.schema)
     hashed = both.selectExpr("is_new", f"{number} as number", f"{hash_a} as {HASH_A}", f"{hash_b} as {HASH_B}")
     grouped = hashed.filter("number >= 0").groupBy("is_new", "number").agg(*map(f.expr, sums("true", "d")))
-    before = dict.fromkeys(ordered, Digest(0, 0, 0))
+    before = dict.fromkeys(chunks, Digest(0, 0, 0))
     after = dict(before)
     for row in grouped.collect():
-        (after if row["is_new"] else before)[ordered[row["number"]]] = digest_of(row.asDict(), "d")
+        (after if row["is_new"] else before)[chunks[row["number"]]] = digest_of(row.asDict(), "d")
     return before, after
 
 

@@ -83,7 +83,7 @@ def new_rows(spark: SparkSession, job: Job, head: Head, reader: Reader) -> NewRo
         _shaped(frame, target, rendering, job.cut)
         for frame, rendering in zip(asked.frames, job.renderings, strict=True)
     ]
-    parts, watches = _runs(job, head, shaped, target, asked.large)
+    parts, watches = _runs(job, head, shaped, target, asked)
     return NewRows(parts, target, asked.large, asked.rows_read, watches)
 
 
@@ -92,6 +92,7 @@ class Asked:
     """The job's queries as Spark understood them, in the order of the renderings."""
 
     frames: tuple[DataFrame, ...]
+    tiny: bool
     large: bool
     rows_read: int
 
@@ -108,7 +109,7 @@ def ask(spark: SparkSession, job: Job, reader: Reader, more_bytes: int = 0) -> A
         frame = reader.frame(read)
         (frame.coalesce(1) if tiny else frame).createOrReplaceTempView(view)
     frames = tuple(spark.sql(rendering.sql) for rendering in job.renderings)
-    return Asked(frames, size is None or size > SMALL_BYTES, sum(read.rows for read in planned.values()))
+    return Asked(frames, tiny, size is None or size > SMALL_BYTES, sum(read.rows for read in planned.values()))
 
 
 def _size(planned: Iterable[PlannedRead]) -> int | None:
@@ -149,9 +150,10 @@ def _shaped(frame: DataFrame, target: Target, rendering: Rendering, cut: bool) -
 
 
 def _runs(
-    job: Job, head: Head, shaped: list[DataFrame], target: Target, large: bool
+    job: Job, head: Head, shaped: list[DataFrame], target: Target, asked: Asked
 ) -> tuple[tuple[DataFrame, ...], tuple[_Watch, ...]]:
-    digested = job.deduplicate and len(job.chunks) <= MOST_OBSERVED
+    # a few rows are compared as they are, and without a watch the job is shorter
+    digested = job.deduplicate and not asked.tiny and len(job.chunks) <= MOST_OBSERVED
     # footers tell rows outside the scope apart, but not whose rows they are
     watched = digested or (not job.cut and (len(shaped) > 1 or bool(head.straddlers)))
     names = [quoted(name) for name in target.schema.names]
@@ -159,7 +161,7 @@ def _runs(
     watches: list[_Watch] = []
     for run in job.scope:
         members = [f for f, r in zip(shaped, job.renderings, strict=True) if run.start <= r.interval.start < run.end]
-        frame = laid_out(reduce(lambda a, b: a.union(b), members), target.field, large, job.cluster_by)
+        frame = laid_out(reduce(lambda a, b: a.union(b), members), target.field, asked.large, job.cluster_by)
         if watched:
             inner = tuple(c for c in sorted(job.chunks) if run.start <= c.start < run.end) if digested else ()
             frame, watch = _watched(frame, target, inner)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _PADDED = re.compile(r'"__CHAR_VARCHAR_TYPE_STRING"\s*:\s*"[^"]*\bchar\(')
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
 MOST_FILES = 2000
-"""Spark looks at every path it is given; beyond so many its Delta reader is quicker."""
+MOST_FILES_AFAR = 200
+"""Spark looks at every path it is given, one by one; beyond so many its Delta reader is quicker."""
 _PLAIN = {"string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "timestamp"}
 _PLAIN |= {"timestamp_ntz"}
 
@@ -89,7 +90,7 @@ def needs_delta_reader(snapshot: TableSnapshot, files: tuple[DataFile, ...]) -> 
     """Why these files cannot be handed to Spark as plain Parquet; None when they can."""
     if snapshot.needs_delta_reader is not None:
         return snapshot.needs_delta_reader
-    if len(files) > MOST_FILES:
+    if len(files) > (MOST_FILES if local_path(snapshot.location) is not None else MOST_FILES_AFAR):
         return f"{len(files)} files"
     if not _plain(json.loads(snapshot.schema_json)):
         return "column types"

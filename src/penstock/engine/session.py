@@ -165,6 +165,8 @@ def configuration(settings: SparkSettings, jar_paths: tuple[str, ...], java_opti
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": cores,
         "spark.databricks.delta.snapshotPartitions": "1",
+        # looking at the paths we give must not become a job of its own
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
         # a first VACUUM would run thousands of tasks otherwise
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         "spark.sql.parquet.compression.codec": "zstd",

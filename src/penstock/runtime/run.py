@@ -55,9 +55,9 @@ class Summary:
 def run(workspace: Workspace, models: tuple[IntervalModel, ...], progress: Progress) -> Summary:
     """Observe every source once, then plan, claim and work until nothing is ready at those snapshots."""
     began = time.monotonic()
-    observe(workspace)
+    since = observe(workspace)
     summary = Summary()
-    with _crew(workspace, models, progress) as crew:
+    with _crew(workspace, models, progress, since) as crew:
         crew.work_until_quiet(summary)
     summary.spark_jobs = workspace.engine.jobs
     summary.spark_started = workspace.engine.started
@@ -65,8 +65,11 @@ def run(workspace: Workspace, models: tuple[IntervalModel, ...], progress: Progr
     return summary
 
 
-def observe(workspace: Workspace) -> None:
-    """Look at every source once and keep what was seen; look at our own tables for commits that are not ours."""
+def observe(workspace: Workspace) -> datetime:
+    """Look at every source once and keep what was seen; look at our own tables for commits that are not ours.
+
+    When that was, by the database's clock: what died before is tried again.
+    """
     world = workspace.state.world()
     for record in observer(workspace, workspace.engine).observe_all(world):
         known = world.sources.get(record.model)
@@ -75,6 +78,7 @@ def observe(workspace: Workspace) -> None:
         elif record != known:
             workspace.state.record_source(record, known.snapshot if known else None, _replaced(known, record))
     audit(workspace.site, workspace.state, world)
+    return world.at
 
 
 def _replaced(known: SourceRecord | None, now: SourceRecord) -> IntervalSet:
@@ -87,13 +91,13 @@ def observer(workspace: Workspace, scanner: Scanner | None) -> Observer:
 
 
 @contextmanager
-def _crew(workspace: Workspace, models: tuple[IntervalModel, ...], progress: Progress) -> Iterator[Crew]:
+def _crew(
+    workspace: Workspace, models: tuple[IntervalModel, ...], progress: Progress, since: datetime
+) -> Iterator[Crew]:
     with ExitStack() as stack:
         info = {"pid": os.getpid(), "command": "run"}
         heartbeat = stack.enter_context(Heartbeat(workspace.connect, workspace.worker, info))
-        size = workspace.project.settings.worker.concurrency
-        pool = stack.enter_context(ThreadPoolExecutor(size, thread_name_prefix="penstock-worker"))
-        crew = Crew(workspace, models, progress, heartbeat, pool=pool, size=size)
+        crew = Crew(workspace, models, progress, heartbeat, since)
         stack.callback(crew.close)
         yield crew
 
@@ -107,23 +111,25 @@ class Crew:
         models: tuple[IntervalModel, ...],
         progress: Progress,
         heartbeat: Heartbeat,
-        *,
-        pool: ThreadPoolExecutor,
-        size: int,
+        since: datetime,
     ) -> None:
         self._workspace, self._state, self._models, self._progress = workspace, workspace.state, models, progress
         self._names = frozenset(model.name for model in models)
-        self._heartbeat, self._pool, self._size = heartbeat, pool, size
+        self._heartbeat, self._since = heartbeat, since
+        self._size = workspace.project.settings.worker.concurrency
+        self._pool = ThreadPoolExecutor(self._size, thread_name_prefix="penstock-worker")
         self._running: dict[Future[Finished], Lease] = {}
         self._local = threading.local()
         self._opened: list[State] = []
-        self._began: datetime | None = None
 
     def close(self) -> None:
+        """Wait for what is running, then hang up."""
+        self._pool.shutdown()
         for state in self._opened:
             state.close()
 
     def work_until_quiet(self, summary: Summary) -> None:
+        """What died before this run is tried again, what dies in it is not."""
         while True:
             world = self._look()
             added = self._enqueue(world)
@@ -131,17 +137,23 @@ class Crew:
             if self._running:
                 self._collect(summary)
             elif not added and not world.events and not self._wait_for_others(world):
-                return
+                return self._count_dead(world, summary)
+
+    def _count_dead(self, world: World, summary: Summary) -> None:
+        """A task may die without an attempt of ours: lost twice by other workers, for example."""
+        dead = {name: work for name, work in world.work.items() if name in self._names and work.dead_tasks}
+        summary.failed = sum(work.dead_tasks for work in dead.values())
+        told = {error.split(" ", 1)[0] for error in summary.errors}
+        summary.errors += [f"{name} {work.last_error}" for name, work in dead.items() if name not in told]
 
     def _look(self) -> World:
         self._state.reap()
         graph = self._workspace.project.graph
         self._state.handle_events(lambda child, parent, changed: _affected(graph.models[child], parent, changed))
-        world = self._state.world(self._began)
-        self._began = self._began or world.at
+        world = self._state.world(self._since)
         if cut := cutover(self._workspace, world):
             self._progress.note(f"the rebuilt {', '.join(cut)} took over")
-            return self._state.world(self._began)
+            return self._state.world(self._since)
         return world
 
     def _enqueue(self, world: World) -> int:

@@ -1,0 +1,238 @@
+"""Are writes of others to our tables noticed, and put right by the next run?"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from deployment import Deployment
+from faults import Fault, Killed, raising
+
+from penstock.intervals import ranges
+
+COPY = "select n, value from {{ ref('raw.numbers') }}"
+CHILD = "select n, value + 1 as value from {{ ref('t.copy') }}"
+
+
+@pytest.fixture
+def trial(tmp_path: Path, dsn: str) -> Deployment:
+    """A table of four chunks in several files, and one that is made from it."""
+    made = Deployment.empty(tmp_path, dsn)
+    made.source("numbers")
+    made.model("copy", COPY)
+    made.model("child", CHILD, "interval: 20")
+    made.land("numbers", range(20))
+    made.run()
+    made.land("numbers", range(20, 40))
+    made.run()
+    return made
+
+
+def numbers(upto: int, more: int = 0) -> list[tuple[object, ...]]:
+    return [(n, n * 7 + more) for n in range(upto)]
+
+
+def is_exact(trial: Deployment, upto: int = 40) -> bool:
+    """What is served, and the newest snapshot that any other reader sees."""
+    return all(
+        trial.rows(name) == newest(trial, name) == numbers(upto, more) for name, more in (("copy", 0), ("child", 1))
+    )
+
+
+def newest(trial: Deployment, name: str) -> list[tuple[object, ...]]:
+    return sorted(tuple(row.values()) for row in DeltaTable(trial.place(name)).to_pyarrow_table().to_pylist())
+
+
+def deleted(trial: Deployment, table: DeltaTable) -> None:
+    table.delete("n >= 12 and n < 17")
+
+
+def deleted_by_files(trial: Deployment, table: DeltaTable) -> None:
+    table.delete("n >= 10 and n < 20")
+
+
+def updated(trial: Deployment, table: DeltaTable) -> None:
+    table.update({"value": "-1"}, predicate="n = 33")
+
+
+def appended(trial: Deployment, table: DeltaTable) -> None:
+    trial.commit(table.table_uri, {"n": [15, 16], "value": [-1, -1]})
+
+
+def overwritten(trial: Deployment, table: DeltaTable) -> None:
+    trial.commit(table.table_uri, {"n": [1, 2, 3], "value": [-1, -1, -1]}, mode="overwrite")
+
+
+def emptied(trial: Deployment, table: DeltaTable) -> None:
+    table.delete()
+
+
+def restored(trial: Deployment, table: DeltaTable) -> None:
+    table.restore(1)
+
+
+Damage = Callable[[Deployment, DeltaTable], None]
+DAMAGES = (deleted, deleted_by_files, updated, appended, overwritten, emptied, restored)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_foreign_change_is_noticed_and_repaired_by_the_next_run(trial: Deployment, damage: Damage) -> None:
+    damage(trial, DeltaTable(trial.place("copy")))
+    assert newest(trial, "copy") != numbers(40)
+    summary = trial.run()
+    assert summary.failed == 0
+    assert summary.tasks > 0
+    assert is_exact(trial)
+    assert trial.run().tasks == 0
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_readers_are_served_the_accepted_rows_until_the_damage_is_repaired(trial: Deployment, damage: Damage) -> None:
+    damage(trial, DeltaTable(trial.place("copy")))
+    assert trial.rows("copy") == numbers(40)
+
+
+def test_only_the_touched_chunks_are_computed_again(trial: Deployment) -> None:
+    before = trial.chunks("copy")
+    deleted(trial, DeltaTable(trial.place("copy")))
+    trial.run()
+    again = trial.chunks("copy")
+    for chunk in before:
+        again.remove(chunk)
+    assert all(10 <= start < 20 for start, _ in again)
+    assert trial.tasks("copy")[-1].lane == "repair"
+
+
+def test_a_child_is_left_alone_when_its_parent_is_repaired_to_the_same_rows(trial: Deployment) -> None:
+    before = trial.chunks("child")
+    deleted(trial, DeltaTable(trial.place("copy")))
+    trial.run("copy")
+    assert trial.rows("child") == numbers(40, 1)
+    trial.run()
+    assert trial.rows("child") == numbers(40, 1)
+    assert len(trial.chunks("child")) - len(before) <= 1
+
+
+def test_damage_in_two_tables_at_once_is_repaired_in_both(trial: Deployment) -> None:
+    emptied(trial, DeltaTable(trial.place("copy")))
+    updated(trial, DeltaTable(trial.place("child")))
+    assert trial.run().failed == 0
+    assert is_exact(trial)
+
+
+def test_damage_while_new_rows_arrive_is_repaired_too(trial: Deployment) -> None:
+    deleted(trial, DeltaTable(trial.place("copy")))
+    trial.land("numbers", range(40, 60))
+    assert trial.run().failed == 0
+    assert is_exact(trial, 60)
+
+
+def test_damage_done_during_a_run_is_repaired_by_the_next(trial: Deployment) -> None:
+    place = trial.place("copy")
+    trial.land("numbers", range(40, 60))
+    trial.run("copy", step=Fault("staged", lambda: deleted(trial, DeltaTable(place))))
+    trial.run()
+    assert is_exact(trial, 60)
+
+
+# what only arranges rows anew
+
+
+def compacted(table: DeltaTable) -> None:
+    assert table.optimize.compact()["numFilesRemoved"] > 1
+
+
+def z_ordered(table: DeltaTable) -> None:
+    table.optimize.z_order(["value"])
+
+
+def vacuumed(table: DeltaTable) -> None:
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+def compacted_and_vacuumed(table: DeltaTable) -> None:
+    compacted(table)
+    vacuumed(DeltaTable(table.table_uri))
+
+
+@pytest.mark.parametrize("tidy", [compacted, z_ordered, vacuumed, compacted_and_vacuumed])
+def test_tidying_changes_nothing_and_the_next_publish_works(
+    trial: Deployment, tidy: Callable[[DeltaTable], None]
+) -> None:
+    for name in ("copy", "child"):
+        tidy(DeltaTable(trial.place(name)))
+    assert trial.run().tasks == 0
+    assert is_exact(trial)
+    trial.land("numbers", range(40, 60))
+    assert trial.run().failed == 0
+    assert is_exact(trial, 60)
+
+
+@pytest.mark.parametrize("tidy", [compacted, z_ordered, vacuumed, compacted_and_vacuumed])
+def test_a_rerun_inside_a_tidied_file_keeps_its_other_rows(
+    trial: Deployment, tidy: Callable[[DeltaTable], None]
+) -> None:
+    tidy(DeltaTable(trial.place("copy")))
+    trial.run()
+    DeltaTable(str(trial.landing("numbers"))).update({"value": "n * 9"})
+    with trial.opened() as workspace:
+        workspace.state.invalidate("t.copy", ranges((10, 20)), "test", "test")
+    assert trial.run().failed == 0
+    wanted = [(n, n * (9 if 10 <= n < 20 else 7)) for n in range(40)]
+    assert trial.rows("copy") == wanted
+    assert trial.rows("child") == [(n, value + 1) for n, value in wanted]
+
+
+def test_tidying_between_two_attempts_of_a_task_does_not_disturb_its_adoption(trial: Deployment) -> None:
+    trial.land("numbers", range(40, 60))
+    with pytest.raises(Killed):
+        trial.run("copy", step=Fault("delta committed", raising(Killed())))
+    compacted(DeltaTable(trial.place("copy")))
+    assert trial.run().failed == 0
+    assert is_exact(trial, 60)
+    assert trial.most_commits("copy") == 1
+
+
+# tables that vanish
+
+
+def test_a_removed_table_is_rebuilt(trial: Deployment) -> None:
+    shutil.rmtree(trial.place("copy"))
+    assert trial.run().failed == 0
+    assert is_exact(trial)
+    trial.land("numbers", range(40, 60))
+    trial.run()
+    assert is_exact(trial, 60)
+
+
+def test_a_table_that_is_removed_again_is_rebuilt_again(trial: Deployment) -> None:
+    for _ in range(3):
+        shutil.rmtree(trial.place("copy"))
+        assert trial.run().failed == 0
+        assert is_exact(trial)
+
+
+# commits of ours that nobody accepted
+
+
+def test_a_commit_of_a_task_that_was_never_accepted_is_noticed(trial: Deployment) -> None:
+    landing = DeltaTable(str(trial.landing("numbers")))
+    landing.update({"value": "n * 9"})
+    with trial.opened() as workspace:
+        workspace.state.invalidate("t.copy", ranges((0, 10)), "test", "test")
+    with pytest.raises(Killed):
+        trial.run("copy", step=Fault("delta committed", raising(Killed())))
+    # another revision takes the task away, and the old one comes back
+    trial.model("copy", COPY.replace("value", "value + 1 as value"))
+    with trial.opened() as workspace:
+        from penstock.runtime.workspace import apply
+
+        apply(workspace)
+    trial.model("copy", COPY)
+    assert trial.run().failed == 0
+    assert trial.rows("copy") == newest(trial, "copy") == [(n, n * (9 if n < 10 else 7)) for n in range(40)]
+    reasons = trial.execute("select reason from invalidation where actor = 'audit'")
+    assert any("never accepted" in str(reason) for (reason,) in reasons)

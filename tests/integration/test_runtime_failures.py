@@ -1,0 +1,215 @@
+"""What becomes of a run in which something goes wrong?"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+from deployment import Deployment
+from faults import Fault, Killed, raising
+
+from penstock.errors import EngineError
+from penstock.intervals import ranges
+from penstock.runtime.progress import Silent
+from penstock.runtime.run import Summary, run
+from penstock.runtime.workspace import apply
+
+CHILD = Path(__file__).parent.parent / "crash" / "child.py"
+COPY = "select n, value from {{ ref('raw.numbers') }}"
+ONE_BAD_ROW = "select n, 100 / (n - 17) as share from {{ ref('raw.numbers') }}"
+UPWARDS = "interval: 10\nfill: {direction: tail}"
+
+
+@pytest.fixture
+def trial(tmp_path: Path, dsn: str) -> Deployment:
+    made = Deployment.empty(tmp_path, dsn)
+    made.source("numbers")
+    made.land("numbers", range(80))
+    return made
+
+
+def copied(upto: int, factor: int = 7) -> list[tuple[object, ...]]:
+    return [(n, n * factor) for n in range(upto)]
+
+
+# the query or its data is at fault
+
+
+def test_one_bad_chunk_of_a_batch_is_dead_and_its_neighbours_are_done(trial: Deployment) -> None:
+    trial.model("share", ONE_BAD_ROW, UPWARDS)
+    summary = trial.run()
+    assert summary.failed == 1
+    assert summary.intervals == 7
+    assert "Divide by zero" in summary.errors[0]
+    assert trial.covered("share") == ranges((0, 10), (20, 80))
+    assert [row[0] for row in trial.rows("share")] == [n for n in range(80) if not 10 <= n < 20]
+    (dead,) = (task for task in trial.tasks("share") if task.state == "dead")
+    assert dead.order.scope == ranges((10, 20))
+
+
+def test_a_dead_chunk_shows_in_status_with_its_error(trial: Deployment) -> None:
+    trial.model("share", ONE_BAD_ROW, UPWARDS)
+    trial.run()
+    shown = trial.status("t.share")
+    assert shown["health"] == "failing"
+    assert "Divide by zero" in str(shown["reason"])
+    assert shown["tasks"] == {"queued": 0, "running": 0, "retrying": 0, "dead": 1}
+
+
+def test_the_next_run_tries_a_dead_chunk_again_once(trial: Deployment) -> None:
+    trial.model("share", ONE_BAD_ROW, UPWARDS)
+    trial.run()
+    before = len(trial.tasks("share"))
+    again = trial.run()
+    assert (again.tasks, again.failed) == (0, 1)
+    assert [task.attempt for task in trial.tasks("share")[before:]] == [1]
+    assert trial.status("t.share")["tasks"]["dead"] == 1  # type: ignore[index]
+
+
+def test_a_dead_chunk_is_forgotten_once_its_cause_is_fixed(trial: Deployment) -> None:
+    trial.model("share", ONE_BAD_ROW, UPWARDS)
+    trial.run()
+    trial.model("share", ONE_BAD_ROW.replace("17", "1000"), UPWARDS)
+    assert trial.run().failed == 0
+    shown = trial.status("t.share")
+    assert (shown["health"], shown["last_error"]) == ("ok", None)
+    assert shown["coverage"] == [[0, 80]]
+
+
+def test_a_child_is_built_where_its_parent_is_not_dead(trial: Deployment) -> None:
+    trial.model("share", ONE_BAD_ROW, UPWARDS)
+    trial.model("child", "select n, share from {{ ref('t.share') }}", "interval: 10")
+    assert trial.run().failed == 1
+    assert trial.covered("child") == ranges((0, 10), (20, 80))
+
+
+def test_rows_outside_of_the_interval_fail_the_attempt_and_nothing_is_published(trial: Deployment) -> None:
+    trial.model("shifted", "select n + {{ bounds.end }} as n, value from {{ ref('raw.numbers') }}", UPWARDS)
+    summary = trial.run()
+    assert summary.failed == 8
+    assert all("outside" in error for error in summary.errors)
+    assert trial.rows("shifted") == []
+
+
+def test_a_query_that_cannot_be_understood_is_not_tried_again(trial: Deployment) -> None:
+    trial.model("typo", "select n, valeu from {{ ref('raw.numbers') }}", "interval: 80")
+    assert trial.run().failed == 1
+    (task,) = trial.tasks("typo")
+    assert (task.state, task.attempt) == ("dead", 1)
+    assert "valeu" in str(task.error)
+
+
+# the engine is at fault
+
+
+def test_an_engine_error_is_retried_and_succeeds(trial: Deployment) -> None:
+    trial.model("copy", COPY, "interval: 80")
+    fault = Fault("computed", raising(EngineError("the disk hiccuped")))
+    summary = trial.run(step=fault)
+    assert (summary.tasks, summary.failed) == (1, 0)
+    (task,) = trial.tasks("copy")
+    assert (task.state, task.attempt, task.error) == ("succeeded", 2, None)
+    assert trial.rows("copy") == copied(80)
+
+
+def test_an_engine_error_that_stays_uses_up_its_retries(trial: Deployment) -> None:
+    trial.model("copy", COPY, "interval: 80\nretries: 0")
+    summary = trial.run(step=Fault("computed", raising(EngineError("the disk is gone")), times=9))
+    assert summary.failed == 1
+    assert "the disk is gone" in summary.errors[0]
+    assert trial.run().failed == 0
+    assert trial.rows("copy") == copied(80)
+
+
+def test_a_table_that_somebody_else_keeps_changing_is_a_conflict_that_costs_no_retry(trial: Deployment) -> None:
+    trial.model("copy", COPY, "interval: 80\nretries: 0")
+    trial.run()
+    place = trial.place("copy")
+    with trial.opened() as workspace:
+        workspace.state.invalidate("t.copy", ranges((0, 80)), "test", "test")
+    fault = Fault("locked", lambda: trial.commit(place, {"n": [5], "value": [0]}), times=6)
+    summary = trial.run(step=fault)
+    assert (summary.tasks, summary.failed) == (1, 0)
+    repair = trial.tasks("copy")[-1]
+    assert repair.attempt == 2
+    assert trial.rows("copy") == copied(80)
+
+
+def test_an_attempt_whose_worker_vanished_is_finished_by_the_next_run(trial: Deployment) -> None:
+    trial.model("copy", COPY, "interval: 80")
+    with pytest.raises(Killed):
+        trial.run(step=Fault("staged", raising(Killed())))
+    assert trial.tasks("copy")[0].state == "running"
+    assert trial.run().failed == 0
+    (task,) = trial.tasks("copy")
+    assert (task.state, task.attempt) == ("succeeded", 2)
+    assert trial.rows("copy") == copied(80)
+
+
+def test_a_commit_whose_acceptance_was_lost_is_adopted_and_not_made_twice(trial: Deployment) -> None:
+    trial.model("copy", COPY, "interval: 80")
+    trial.model("child", "select n, value from {{ ref('t.copy') }}", "interval: 20")
+    with pytest.raises(Killed):
+        trial.run(step=Fault("delta committed", raising(Killed())))
+    assert trial.rows("copy") == []
+    trial.run()
+    assert trial.rows("copy") == trial.rows("child") == copied(80)
+    assert trial.most_commits("copy") == 1
+    assert trial.tasks("copy")[0].strategy == "adopted"
+
+
+# two at once
+
+
+def crowded(trial: Deployment) -> None:
+    """Two models whose work comes in several tasks."""
+    trial.land("numbers", range(80, 400))
+    trial.model("chunked", "select n, value, {{ bounds.start }} as began from {{ ref('raw.numbers') }}", "interval: 4")
+    trial.model("sums", "select {{ bounds.start }} as n, sum(value) as value from {{ ref('t.chunked') }}", "interval: 8")
+
+
+def is_exact(trial: Deployment) -> bool:
+    once = [(start, start + 4) for start in range(0, 400, 4)]
+    sums = [(start, sum(n * 7 for n in range(start, start + 8))) for start in range(0, 400, 8)]
+    return (
+        trial.rows("chunked") == sorted((n // 4 * 4, n, n * 7) for n in range(400))
+        and trial.rows("sums") == sums
+        and trial.chunks("chunked") == once
+        and trial.chunks("sums") == [(start, start + 8) for start in range(0, 400, 8)]
+    )
+
+
+def test_two_runs_in_one_process_share_the_work_and_compute_everything_once(trial: Deployment) -> None:
+    crowded(trial)
+    together = Barrier(2)
+
+    def one() -> Summary:
+        with trial.opened() as workspace:
+            apply(workspace)
+            together.wait(20)
+            return run(workspace, workspace.interval_models(()), Silent())
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = (future.result() for future in [pool.submit(one), pool.submit(one)])
+    assert first.failed + second.failed == 0
+    assert first.intervals + second.intervals == 150
+    assert is_exact(trial)
+
+
+def test_two_processes_share_the_work_and_compute_everything_once(trial: Deployment) -> None:
+    crowded(trial)
+    command = [sys.executable, str(CHILD), str(trial.root)]
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=trial.environ)
+        for _ in range(2)
+    ]
+    for child in both:
+        out, errors = child.communicate(timeout=60)
+        assert child.returncode == 0, errors
+        assert json.loads(out)["failed"] == 0
+    assert is_exact(trial)
