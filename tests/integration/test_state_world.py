@@ -145,17 +145,18 @@ def test_one_interval_more_does_not_rewrite_a_million(story: Story) -> None:
 # what was accepted, and from what
 
 
-def test_a_later_cover_of_any_of_its_positions_hides_a_record(story: Story) -> None:
+def test_a_later_cover_leaves_of_a_record_what_it_does_not_replace(story: Story) -> None:
     no = story.generation().no
     story.build((0, 10), (10, 20), (20, 30))
     story.build((10, 15), snapshot=2)
     found = story.state.covers(no, EVERYTHING)
-    assert [(one.interval, one.snapshot) for one in found] == [
-        (Interval(0, 10), 1),
-        (Interval(10, 15), 2),
-        (Interval(20, 30), 1),
+    assert [(one.interval, one.left, one.snapshot) for one in found] == [
+        (Interval(0, 10), ranges((0, 10)), 1),
+        (Interval(10, 15), ranges((10, 15)), 2),
+        (Interval(10, 20), ranges((15, 20)), 1),
+        (Interval(20, 30), ranges((20, 30)), 1),
     ]
-    assert story.state.covers(no, ranges((16, 18))) == ()
+    assert [one.interval for one in story.state.covers(no, ranges((16, 18)))] == [Interval(10, 20)]
     assert [one.interval for one in story.state.covers(no, ranges((5, 6)))] == [Interval(0, 10)]
 
 
@@ -165,7 +166,7 @@ def test_a_mark_does_not_hide_a_record_and_a_drop_does(story: Story) -> None:
     story.state.invalidate("core.a", ranges((0, 20)), "", "me")
     assert len(story.state.covers(no, EVERYTHING)) == 2
     story.execute("insert into coverage (generation, kind, range) values (%s, 'drop', '[0,5)')", no)
-    assert [one.interval for one in story.state.covers(no, EVERYTHING)] == [Interval(10, 20)]
+    assert [one.left for one in story.state.covers(no, EVERYTHING)] == [ranges((5, 10)), ranges((10, 20))]
     assert (story.covered(), story.stale()) == (ranges((5, 20)), ranges((5, 20)))
 
 

@@ -63,6 +63,11 @@ def fitted(new: StructType, target: StructType) -> list[str]:
     return selected
 
 
+def unchanged(selected: list[str]) -> bool:
+    """Whether `fitted` only named the columns that are there already."""
+    return not any(text.startswith("cast(") for text in selected)
+
+
 def _check(new: StructType) -> None:
     twice = [name for name, count in Counter(field.name.casefold() for field in new.fields).items() if count > 1]
     if twice:

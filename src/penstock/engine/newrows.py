@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from penstock.engine.columns import fitted, target_schema
+from penstock.engine.columns import fitted, target_schema, unchanged
 from penstock.engine.digest import HASH_A, HASH_B, MOST_OBSERVED, digest_of, hash_columns, sums
 from penstock.engine.head import Head, Target
 from penstock.engine.job import Digest, Job, Rendering
@@ -79,11 +79,7 @@ def new_rows(spark: SparkSession, job: Job, head: Head, reader: Reader) -> NewRo
     asked = ask(spark, job, reader, sum(file.size for file in head.straddlers))
     schema = target_schema(asked.frames[0].schema, head.schema, job.add_columns)
     target = Target(schema, output_position(schema, job))
-    shaped = [
-        _shaped(frame, target, rendering, job.cut)
-        for frame, rendering in zip(asked.frames, job.renderings, strict=True)
-    ]
-    parts, watches = _runs(job, head, shaped, target, asked)
+    parts, watches = _runs(job, head, asked, target)
     return NewRows(parts, target, asked.large, asked.rows_read, watches)
 
 
@@ -139,43 +135,47 @@ def output_position(schema: StructType, job: Job) -> PositionField:
         raise QueryError(f"{job.model}: {error.message}", hint="`position` must name a column of the query") from error
 
 
-def _shaped(frame: DataFrame, target: Target, rendering: Rendering, cut: bool) -> DataFrame:
-    """The rendering's rows in the table's columns; rows outside its interval are dropped, or marked."""
-    field = target.field
-    within = inside(field.name, field.kind, IntervalSet.of((rendering.interval,)))
-    columns = frame.selectExpr(*fitted(frame.schema, target.schema))
-    if cut:
-        return columns.filter(within).selectExpr("*", f"false as {_OUT}")
-    return columns.selectExpr("*", f"not coalesce({within}, false) as {_OUT}")
-
-
-def _runs(
-    job: Job, head: Head, shaped: list[DataFrame], target: Target, asked: Asked
-) -> tuple[tuple[DataFrame, ...], tuple[_Watch, ...]]:
+def _runs(job: Job, head: Head, asked: Asked, target: Target) -> tuple[tuple[DataFrame, ...], tuple[_Watch, ...]]:
     # a few rows are compared as they are, and without a watch the job is shorter
     digested = job.deduplicate and not asked.tiny and len(job.chunks) <= MOST_OBSERVED
-    # footers tell rows outside the scope apart, but not whose rows they are
-    watched = digested or (not job.cut and (len(shaped) > 1 or bool(head.straddlers)))
-    names = [quoted(name) for name in target.schema.names]
+    # footers tell that rows lie outside, but not whose rows they are
+    marked = not job.cut and (len(asked.frames) > 1 or bool(head.straddlers))
     parts: list[DataFrame] = []
     watches: list[_Watch] = []
     for run in job.scope:
-        members = [f for f, r in zip(shaped, job.renderings, strict=True) if run.start <= r.interval.start < run.end]
-        frame = laid_out(reduce(lambda a, b: a.union(b), members), target.field, asked.large, job.cluster_by)
-        if watched:
+        members = [
+            _shaped(frame, target, rendering, cut=job.cut, marked=marked)
+            for frame, rendering in zip(asked.frames, job.renderings, strict=True)
+            if run.start <= rendering.interval.start < run.end
+        ]
+        rows = laid_out(reduce(lambda a, b: a.union(b), members), target.field, asked.large, job.cluster_by)
+        if digested or marked:
             inner = tuple(c for c in sorted(job.chunks) if run.start <= c.start < run.end) if digested else ()
-            frame, watch = _watched(frame, target, inner)
+            watched, watch = _watched(rows, target, inner, marked)
+            rows = watched.select(*(quoted(name) for name in target.schema.names))
             watches.append(watch)
-        parts.append(frame.select(*names))
+        parts.append(rows)
     return tuple(parts), tuple(watches)
 
 
-def _watched(frame: DataFrame, target: Target, chunks: tuple[Interval, ...]) -> tuple[DataFrame, _Watch]:
+def _shaped(frame: DataFrame, target: Target, rendering: Rendering, *, cut: bool, marked: bool) -> DataFrame:
+    """The rendering's rows in the table's columns; rows outside its interval are dropped, or marked where asked."""
+    within = inside(target.field.name, target.field.kind, IntervalSet.of((rendering.interval,)))
+    columns = fitted(frame.schema, target.schema)
+    if marked:
+        return frame.selectExpr(*columns).selectExpr("*", f"not coalesce({within}, false) as {_OUT}")
+    # every further step is analysed by Spark: leave out those that change nothing
+    shaped = frame if frame.columns == target.schema.names and unchanged(columns) else frame.selectExpr(*columns)
+    return shaped.filter(within) if cut else shaped
+
+
+def _watched(frame: DataFrame, target: Target, chunks: tuple[Interval, ...], marked: bool) -> tuple[DataFrame, _Watch]:
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
     field = target.field
-    metrics = [f"sum(if({_OUT}, 1L, 0L)) as outside", f"min(if({_OUT}, {_as_position(field)}, null)) as example"]
+    out = _OUT if marked else "false"
+    metrics = [f"sum(if({out}, 1L, 0L)) as outside", f"min(if({out}, {_as_position(field)}, null)) as example"]
     if chunks:
         hash_a, hash_b = hash_columns(target.schema)
         number = index(field.name, field.kind, chunks)

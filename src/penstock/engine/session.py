@@ -173,6 +173,7 @@ def configuration(settings: SparkSettings, jar_paths: tuple[str, ...], java_opti
         "spark.sql.parquet.pushdown.inFilterThreshold": "1000",
         # the parts of a union are files of their own and must not be put together
         "spark.sql.unionOutputPartitioning": "false",
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
         "spark.sql.warehouse.dir": str(settings.cache / "spark-warehouse"),
     }
     if settings.local:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from uuid import UUID
 
@@ -66,10 +66,16 @@ def _model(
 
 
 def _batches(records: tuple[CoverRecord, ...], model: IntervalModel) -> Iterator[tuple[CoverRecord, ...]]:
-    """Records that used the same inputs, as many at a time as one query takes."""
+    """Records that used the same inputs, as many at a time as one query takes.
+
+    One that was partly replaced is computed alone: its query is that of the whole chunk.
+    """
     groups: dict[tuple[str, ...], list[CoverRecord]] = {}
     for record in records:
-        groups.setdefault(_choices(model, record.frontier), []).append(record)
+        if record.left.covers(record.interval):
+            groups.setdefault(_choices(model, record.frontier), []).append(record)
+        else:
+            yield (record,)
     most = 1024 if model.widens else BATCH_CHUNKS
     for group in groups.values():
         rest = iter(group)
@@ -98,30 +104,37 @@ class _Check:
         """Compare some intervals with what their inputs give now, and judge those that differ."""
         site, choices = self.workspace.site, _choices(self.model, batch[0].frontier)
         now = {name: pin for name in choices if name and (pin := site.pin(name, self.world, serving=True))}
-        found = self._compare(tuple(record.interval for record in batch), now)
+        found = self._compare(batch, now)
         verdict.rows_stored += found.rows_stored
         verdict.rows_expected += found.rows_expected
         verdict.missing += found.missing
         verdict.unexpected += found.unexpected
         verdict.samples.extend(found.samples[: SAMPLES - len(verdict.samples)])
         for record in batch:
-            if record.interval in found.differing:
+            if any(part in found.differing for part in _parts(record)):
                 self._judge(record, verdict)
 
     def _judge(self, record: CoverRecord, verdict: ModelVerdict) -> None:
         """An interval that differs now: wrong, or only behind what its inputs have become?"""
         try:
-            then = self._compare((record.interval,), record.frontier)
+            then = self._compare((record,), record.frontier)
         except (AttemptError, SourceError) as error:
             verdict.unverifiable.append((record.interval, error.message))
             return
         (verdict.wrong if then.differing else verdict.behind).append(record.interval)
 
-    def _compare(self, chunks: tuple[Interval, ...], pins: Frontier) -> Comparison:
+    def _compare(self, batch: tuple[CoverRecord, ...], pins: Frontier) -> Comparison:
+        chunks = tuple(record.interval for record in batch)
         order = Order(self.model.name, "repair", chunks, _choices(self.model, pins), "verify")
         wanted = Wanted(order=order, pins=pins, now=0)
         expected = job(self.workspace.site, wanted, self.generation, task=_NO_TASK, attempt=0, digests={})
-        return self.workspace.engine.compare(expected, self.snapshot)
+        compared = tuple(part for record in batch for part in _parts(record))
+        return self.workspace.engine.compare(replace(expected, chunks=compared), self.snapshot)
+
+
+def _parts(record: CoverRecord) -> tuple[Interval, ...]:
+    """What is compared: the chunk itself, or what is left of it."""
+    return (record.interval,) if record.left.covers(record.interval) else record.left.parts
 
 
 def verify_rows(verdicts: list[ModelVerdict]) -> list[dict[str, object]]:

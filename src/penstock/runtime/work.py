@@ -94,7 +94,7 @@ def _prepare(bench: Bench, lease: Lease, generation: Generation, world: World) -
     known: dict[Interval, Digest] = {}
     if generation.covered & lease.order.scope:
         for record in bench.state.covers(generation.no, lease.order.scope):
-            if record.digest is not None:
+            if record.digest is not None and record.left.covers(record.interval):
                 known[record.interval] = Digest(*record.digest)
     pins = frontier(bench.site, model, lease.order.choices, world)
     wanted = Wanted(order=lease.order, pins=pins, now=int(world.at.timestamp()))

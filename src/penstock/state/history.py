@@ -55,19 +55,19 @@ class _Row:
 
 
 def covers(database: Database, generation: int, scope: IntervalSet) -> tuple[CoverRecord, ...]:
-    """The accepted chunks in `scope` that are still the last word about all of their positions."""
+    """The accepted chunks in `scope` that are still the last word about some of their positions."""
     with database.looking():
         rows = database.rows("connected_rows", _Row, generation=generation, ranges=scope)
         frontiers = pins.frontiers(database, sorted({row.frontier for row in rows if row.kind == "cover"}))
     return tuple(
-        CoverRecord(row.range, row.task, row.attempt, row.snapshot, row.rows, row.digest, frontiers[row.frontier])
-        for row in _last_words(rows)
-        if row.kind == "cover" and scope.within(row.range.start, row.range.end)
+        CoverRecord(row.range, left, row.task, row.attempt, row.snapshot, row.rows, row.digest, frontiers[row.frontier])
+        for row, left in _last_words(rows)
+        if row.kind == "cover" and left & scope
     )
 
 
-def _last_words(rows: Sequence[_Row]) -> Iterator[_Row]:
-    """The rows, sorted by their start, of which no position was said anything about later."""
+def _last_words(rows: Sequence[_Row]) -> Iterator[tuple[_Row, IntervalSet]]:
+    """The rows, sorted by their start, with the positions that nothing was said about later."""
     group: list[_Row] = []
     reach = MIN_POSITION
     for row in rows:
@@ -79,13 +79,14 @@ def _last_words(rows: Sequence[_Row]) -> Iterator[_Row]:
     yield from _unhidden(group)
 
 
-def _unhidden(group: Sequence[_Row]) -> list[_Row]:
+def _unhidden(group: Sequence[_Row]) -> list[tuple[_Row, IntervalSet]]:
     said, found = NOTHING, []
     for row in sorted(group, key=lambda row: row.id, reverse=True):
-        if not said.within(row.range.start, row.range.end):
-            found.append(row)
-        said |= IntervalSet((row.range.start, row.range.end))
-    return sorted(found, key=lambda row: row.range)
+        whole = IntervalSet((row.range.start, row.range.end))
+        if left := whole - said:
+            found.append((row, left))
+        said |= whole
+    return sorted(found, key=lambda one: one[0].range)
 
 
 def _task(

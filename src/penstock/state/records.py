@@ -155,9 +155,10 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True)
 class CoverRecord:
-    """One accepted chunk: when, by what, from which inputs."""
+    """One accepted chunk: by what, from which inputs, and what of it no later one has replaced."""
 
     interval: Interval
+    left: IntervalSet
     task: int
     attempt: int
     snapshot: int
