@@ -55,7 +55,7 @@ def validate(options: Options) -> None:
         return
     for warning in project.warnings:
         show.line(f"warning: {warning}", "yellow")
-    show.line(f"{sources} sources, {len(models) - sources} models, 0 errors")
+    show.line(f"{show.count(sources, 'source')}, {show.count(len(models) - sources, 'model')}, 0 errors")
 
 
 def schema(options: Options) -> None:
@@ -136,8 +136,9 @@ def explain(options: Options, model: str, at: str | None) -> None:
     show.line(f"  {answer['reason']}")
     checks = answer["checks"]
     for check in checks if isinstance(checks, list) else []:
+        why = "" if check["ok"] or check["why"] == check["value"] else f". {check['why']}"
         mark = "yes" if check["ok"] else "NO "
-        show.line(f"  {mark} {check['dependency']}: {check['rule']}; {check['value']}. {check['why']}")
+        show.line(f"  {mark} {check['dependency']}: {check['rule']}; {check['value']}{why}")
 
 
 def render(options: Options, model: str, at: str | None) -> None:
@@ -163,7 +164,8 @@ def tasks(options: Options, model: str | None, failed: bool, history: bool) -> N
         show.print_json({"tasks": rows})
         return
     if not rows:
-        show.line("no tasks" + ("" if history else " are waiting or running; --history shows what is done"))
+        what = "no task failed" if failed else "no tasks" if history else "no tasks are waiting or running"
+        show.line(what if failed or history else f"{what}; --history shows what is done")
         return
     show.print_table(
         tuple(_TASK_COLUMNS),

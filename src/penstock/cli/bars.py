@@ -8,6 +8,7 @@ import threading
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from penstock.cli.show import count
 from penstock.runtime.progress import Finished
 from penstock.tasks import Order
 
@@ -68,8 +69,8 @@ class Bars:
 
 
 def _said(result: Finished) -> str:
-    count = len(result.order.chunks)
-    what = f"{result.order.model}: {count} interval{'s' if count > 1 else ''} ({result.order.lane}) {result.outcome}"
+    chunks = count(len(result.order.chunks), "interval")
+    what = f"{result.order.model}: {chunks} ({result.order.lane}) {result.outcome}"
     if result.outcome == "succeeded":
-        what += f", {result.rows} rows" if result.written else ", nothing changed"
+        what += f", {count(result.rows, 'row')}" if result.written else ", nothing changed"
     return f"{what}, {result.seconds:.1f} s" + (f"\n  {result.error}" if result.error else "")

@@ -103,7 +103,8 @@ def _work(workspace: Workspace, models: tuple[IntervalModel, ...], as_json: bool
         show.line(f"nothing to do; Spark was not started ({summary.seconds:.1f} s)")
     else:
         show.line(
-            f"{summary.intervals} intervals in {summary.tasks} tasks, {summary.spark_jobs} Spark jobs, "
+            f"{show.count(summary.intervals, 'interval')} in {show.count(summary.tasks, 'task')}, "
+            f"{show.count(summary.spark_jobs, 'Spark job')}, "
             f"{summary.failed} failed, {summary.seconds:.1f} s"
         )
     for error in summary.errors:

@@ -61,7 +61,12 @@ def span(pairs: object, axis: str | None) -> str:
 def line(text: str, style: str = "") -> None:
     from rich.text import Text
 
-    console().print(Text(text, style=style))
+    console().print(Text(text, style=style), soft_wrap=True)
+
+
+def count(number: int, thing: str) -> str:
+    """`1 task`, `2 tasks`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def seconds(value: object) -> str:

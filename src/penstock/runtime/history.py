@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.models import IntervalModel
-from penstock.models.axis import shown
+from penstock.planner.words import spans
 from penstock.runtime.workspace import Workspace
 from penstock.state.records import TaskRecord
 
@@ -22,8 +22,7 @@ def _row(workspace: Workspace, record: TaskRecord) -> dict[str, object]:
         "model": record.model,
         "lane": record.lane,
         "scope": {"type": "interval", "ranges": [[part.start, part.end] for part in scope]},
-        "scope_text": ", ".join(f"[{shown(p.start, axis)}, {shown(p.end, axis)})" for p in scope.parts[:3])
-        + (" …" if len(scope) > 3 else ""),
+        "scope_text": spans(scope, axis),
         "intervals": len(record.order.chunks),
         "state": record.state,
         "attempt": record.attempt,

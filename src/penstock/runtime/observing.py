@@ -10,7 +10,15 @@ from datetime import datetime, timedelta
 from typing import Literal, Protocol
 
 from penstock.engine.files import PositionColumn
-from penstock.engine.observe import Bounds, Completeness, UnreadableLog, complete_bounds, merged_bounds, observe_delta
+from penstock.engine.observe import (
+    Bounds,
+    Completeness,
+    TableMissing,
+    UnreadableLog,
+    complete_bounds,
+    merged_bounds,
+    observe_delta,
+)
 from penstock.errors import PenstockError, SourceError
 from penstock.models import Source
 from penstock.models.axis import SECOND
@@ -66,6 +74,8 @@ class Observer:
             )
         except UnreadableLog:
             return self._by_scan(source, known, now)
+        except TableMissing:
+            raise SourceError(f"there is no table at {source.location}") from None
         if seen is None:
             return known
         if column is not None and not source.axis_declared:

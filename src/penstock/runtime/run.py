@@ -16,6 +16,7 @@ from penstock.models import IntervalModel
 from penstock.planner.consumers import affected
 from penstock.planner.plan import plan
 from penstock.planner.ready import ready
+from penstock.planner.words import spans
 from penstock.runtime.audit import audit
 from penstock.runtime.heartbeat import Heartbeat
 from penstock.runtime.observing import Observer, Scanner
@@ -43,13 +44,13 @@ class Summary:
     seconds: float = 0.0
     errors: list[str] = field(default_factory=list)
 
-    def add(self, result: Finished) -> None:
+    def add(self, result: Finished, axis: str) -> None:
         if result.outcome == "succeeded":
             self.tasks += 1
             self.intervals += len(result.order.chunks)
         elif result.outcome == "dead":
             self.failed += 1
-            self.errors.append(f"{result.order.model} {result.order.scope}: {result.error}")
+            self.errors.append(f"{result.order.model} {spans(result.order.scope, axis)}: {result.error}")
 
 
 def run(workspace: Workspace, models: tuple[IntervalModel, ...], progress: Progress) -> Summary:
@@ -193,7 +194,7 @@ class Crew:
             lease = self._running.pop(future)
             self._heartbeat.drop(lease)
             result = future.result()
-            summary.add(result)
+            summary.add(result, self._workspace.project.graph.interval_model(lease.order.model).axis)
             self._progress.finished(result)
 
     def _wait_for_others(self, world: World) -> bool:

@@ -54,7 +54,7 @@ def _source(site: Site, survey: Survey, source: Source) -> dict[str, object]:
         "name": source.name,
         "type": source.type,
         "desired": "active",
-        "health": "failing" if error else "ok" if seen.available else "blocked",
+        "health": "blocked" if not seen.available else "failing" if error else "ok",
         "reason": reason,
         "generation": None,
         "location": site.source(source) if source.location else None,
