@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -17,7 +18,9 @@ RUNS = 7
 
 def penstock(folder: Path, *typed: str) -> dict[str, object]:
     command = [sys.executable, "-m", "penstock.cli.main", *typed, "--json"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    # as at a person's terminal: compiled modules are kept
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=True)
     answer = json.loads(done.stdout)
     assert isinstance(answer, dict)
     return answer
