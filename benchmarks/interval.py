@@ -7,6 +7,7 @@ import statistics
 import tempfile
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from uuid import uuid4
 
@@ -110,7 +111,6 @@ def _by_us(session: Session, root: Path, events: str, span: Interval, cost: Cost
         generation="bench",
         epoch=0,
         digests={},
-        deduplicate=False,
     )
     marks = [("", time.perf_counter())]
     staged = stage(session, job, lambda label: marks.append((label, time.perf_counter())))
@@ -118,9 +118,7 @@ def _by_us(session: Session, root: Path, events: str, span: Interval, cost: Cost
     assert not isinstance(done, FileSetChanged) and done.written
     marks.append(("published", time.perf_counter()))
     names = {"planned": "plan", "written": "stage", "staged": "look", "published": "publish"}
-    cost.phases.append(
-        {names[label]: (at - before) * 1000 for (_, before), (label, at) in zip(marks, marks[1:], strict=False)}
-    )
+    cost.phases.append({names[label]: (at - before) * 1000 for (_, before), (label, at) in pairwise(marks)})
     cost.jobs.append(staged.cost.spark_jobs)
 
 

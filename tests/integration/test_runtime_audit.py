@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from deployment import Deployment
+from deployment import Deployment, commit
 from faults import Fault, Killed, raising
 
 from penstock.intervals import ranges
@@ -59,11 +58,11 @@ def updated(trial: Deployment, table: DeltaTable) -> None:
 
 
 def appended(trial: Deployment, table: DeltaTable) -> None:
-    trial.commit(table.table_uri, {"n": [15, 16], "value": [-1, -1]})
+    commit(table.table_uri, {"n": [15, 16], "value": [-1, -1]})
 
 
 def overwritten(trial: Deployment, table: DeltaTable) -> None:
-    trial.commit(table.table_uri, {"n": [1, 2, 3], "value": [-1, -1, -1]}, mode="overwrite")
+    commit(table.table_uri, {"n": [1, 2, 3], "value": [-1, -1, -1]}, mode="overwrite")
 
 
 def emptied(trial: Deployment, table: DeltaTable) -> None:
@@ -130,14 +129,6 @@ def test_damage_while_new_rows_arrive_is_repaired_too(trial: Deployment) -> None
     assert is_exact(trial, 60)
 
 
-def test_damage_done_during_a_run_is_repaired_by_the_next(trial: Deployment) -> None:
-    place = trial.place("copy")
-    trial.land("numbers", range(40, 60))
-    trial.run("copy", step=Fault("staged", lambda: deleted(trial, DeltaTable(place))))
-    trial.run()
-    assert is_exact(trial, 60)
-
-
 # what only arranges rows anew
 
 
@@ -194,25 +185,6 @@ def test_tidying_between_two_attempts_of_a_task_does_not_disturb_its_adoption(tr
     assert trial.run().failed == 0
     assert is_exact(trial, 60)
     assert trial.most_commits("copy") == 1
-
-
-# tables that vanish
-
-
-def test_a_removed_table_is_rebuilt(trial: Deployment) -> None:
-    shutil.rmtree(trial.place("copy"))
-    assert trial.run().failed == 0
-    assert is_exact(trial)
-    trial.land("numbers", range(40, 60))
-    trial.run()
-    assert is_exact(trial, 60)
-
-
-def test_a_table_that_is_removed_again_is_rebuilt_again(trial: Deployment) -> None:
-    for _ in range(3):
-        shutil.rmtree(trial.place("copy"))
-        assert trial.run().failed == 0
-        assert is_exact(trial)
 
 
 # commits of ours that nobody accepted

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
-from deployment import Deployment
+from deployment import Deployment, commit
 from faults import Fault, Killed, raising
 
 from penstock.errors import EngineError
@@ -104,6 +104,14 @@ def test_a_query_that_cannot_be_understood_is_not_tried_again(trial: Deployment)
     assert "valeu" in str(task.error)
 
 
+def test_a_template_that_fails_for_one_chunk_is_not_tried_again(trial: Deployment) -> None:
+    trial.model("odd", "select n, {{ 100 // (bounds.start - 30) }} as odd from {{ ref('raw.numbers') }}", UPWARDS)
+    summary = trial.run()
+    assert (summary.failed, summary.intervals) == (1, 7)
+    assert trial.covered("odd") == ranges((0, 30), (40, 80))
+    assert all(task.attempt == 1 for task in trial.tasks("odd"))
+
+
 # the engine is at fault
 
 
@@ -132,7 +140,7 @@ def test_a_table_that_somebody_else_keeps_changing_is_a_conflict_that_costs_no_r
     place = trial.place("copy")
     with trial.opened() as workspace:
         workspace.state.invalidate("t.copy", ranges((0, 80)), "test", "test")
-    fault = Fault("locked", lambda: trial.commit(place, {"n": [5], "value": [0]}), times=6)
+    fault = Fault("locked", lambda: commit(place, {"n": [5], "value": [0]}), times=6)
     summary = trial.run(step=fault)
     assert (summary.tasks, summary.failed) == (1, 0)
     repair = trial.tasks("copy")[-1]
@@ -170,7 +178,9 @@ def crowded(trial: Deployment) -> None:
     """Two models whose work comes in several tasks."""
     trial.land("numbers", range(80, 400))
     trial.model("chunked", "select n, value, {{ bounds.start }} as began from {{ ref('raw.numbers') }}", "interval: 4")
-    trial.model("sums", "select {{ bounds.start }} as n, sum(value) as value from {{ ref('t.chunked') }}", "interval: 8")
+    trial.model(
+        "sums", "select {{ bounds.start }} as n, sum(value) as value from {{ ref('t.chunked') }}", "interval: 8"
+    )
 
 
 def is_exact(trial: Deployment) -> bool:

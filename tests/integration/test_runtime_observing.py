@@ -148,7 +148,7 @@ def test_a_number_without_an_axis_is_an_error_that_says_what_to_add(trial: Deplo
     summary = trial.run()
     assert (summary.tasks, summary.failed) == (0, 0)
     shown = trial.status("raw.numbers")
-    assert shown["health"] == "failing"
+    assert shown["health"] == "blocked"
     assert "axis must be given" in str(shown["last_error"])
     assert "n is a long" in str(shown["last_error"])
 
@@ -157,7 +157,7 @@ def test_a_table_that_is_not_there_is_an_error_in_status_until_it_is(trial: Depl
     trial.source("numbers")
     summary = trial.run()
     assert (summary.tasks, summary.failed) == (0, 0)
-    assert "there is no Delta table" in str(trial.status("raw.numbers")["last_error"])
+    assert "there is no table at" in str(trial.status("raw.numbers")["last_error"])
     assert trial.status("t.copy")["health"] == "blocked"
     trial.land("numbers", range(20))
     trial.run()
@@ -208,7 +208,17 @@ def test_a_source_replaced_by_another_table_is_seen_as_that_table(trial: Deploym
     assert old.snapshot == new.snapshot == 0
     assert old.table_id != new.table_id
     assert (new.min_pos, new.end_pos) == (0, 40)
-    assert trial.rows("copy") == [(n, n * 7) for n in range(40)]
+
+
+def test_what_was_built_from_a_replaced_table_is_built_again(trial: Deployment) -> None:
+    trial.source("numbers")
+    trial.model("child", "select n, value + 1 as value from {{ ref('t.copy') }}", "interval: 20")
+    for factor in (7, 9, 7):
+        shutil.rmtree(trial.landing("numbers"), ignore_errors=True)
+        trial.land("numbers", range(40), factor=factor)
+        assert trial.run().failed == 0
+        assert trial.rows("copy") == [(n, n * factor) for n in range(40)]
+        assert trial.rows("child") == [(n, n * factor + 1) for n in range(40)]
 
 
 def test_lag_and_completeness_decide_where_a_source_ends(trial: Deployment) -> None:

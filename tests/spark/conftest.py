@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -200,6 +201,18 @@ def hourly_job(bench: Bench, *hours: int, **more: object) -> Job:
 @pytest.fixture
 def hourly(bench: Bench) -> Callable[..., Job]:
     return put_events(bench)
+
+
+@pytest.fixture(scope="session")
+def with_vector(session: Session, six_hours: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of those six hours in which Spark deleted a row of the fourth by a deletion vector."""
+    bench = Bench(session, tmp_path_factory.mktemp("vector"))
+    for name in ("events", "hours"):
+        shutil.copytree(six_hours / name, bench.root / name)
+    DeltaTable(bench.path("hours")).alter.set_table_properties({"delta.enableDeletionVectors": "true"})
+    fourth = f"hour = timestamp_seconds({START + 3 * HOUR})"
+    bench.sql(f"delete from delta.`{bench.path('hours')}` where kind = 1 and {fourth}")
+    return bench.root
 
 
 @pytest.fixture(scope="session")

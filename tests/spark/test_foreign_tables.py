@@ -195,12 +195,6 @@ def _clustered(bench: Bench, name: str) -> None:
     bench.sql(f"insert into {table} {ROWS}")
 
 
-def _restored(bench: Bench, name: str) -> None:
-    bench.write(name, ROWS)
-    _sql(bench, f"delete from delta.`{bench.path(name)}` where id < 100",
-         f"restore table delta.`{bench.path(name)}` to version as of 0")  # fmt: skip
-
-
 KINDS = {
     "plain": Kind(_plain),
     "by_delta_rs": Kind(_by_delta_rs),
@@ -226,7 +220,6 @@ KINDS = {
     "column_defaults": Kind(_column_defaults, by_delta="char"),
     "generated": Kind(_generated),
     "clustered": Kind(_clustered),
-    "restored": Kind(_restored),
 }
 
 

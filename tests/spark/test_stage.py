@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -236,11 +238,8 @@ def test_a_straddler_after_a_foreign_optimize_is_staged_again(bench: Bench, hour
     assert len(bench.rows("hours")) == 12
 
 
-def test_a_file_with_a_deletion_vector_is_never_replaced(bench: Bench, hourly: Hourly) -> None:
-    bench.run(hourly(3))
-    place = bench.path("hours")
-    bench.sql(f"alter table delta.`{place}` set tblproperties ('delta.enableDeletionVectors' = 'true')")
-    bench.sql(f"delete from delta.`{place}` where kind = 1")
+def test_a_file_with_a_deletion_vector_is_never_replaced(bench: Bench, hourly: Hourly, with_vector: Path) -> None:
+    shutil.copytree(with_vector / "hours", bench.path("hours"))
     with pytest.raises(EngineError, match="deletion vectors"):
         bench.stage(hourly(3))
 

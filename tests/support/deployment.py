@@ -18,6 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from penstock.engine.job import Step
 from penstock.intervals import IntervalSet
 from penstock.runtime.progress import Progress, Silent
+from penstock.runtime.rerunning import record, request
 from penstock.runtime.run import Summary, run
 from penstock.runtime.status import status
 from penstock.runtime.workspace import Workspace, apply, no_step, open_workspace
@@ -92,12 +93,7 @@ class Deployment:
     def land(self, name: str, positions: Sequence[int], factor: int = 7, **columns: Sequence[object]) -> None:
         """One commit of new rows: n, and a value that is n times the factor."""
         values = {"n": positions, "value": [n * factor for n in positions], **columns}
-        self.commit(self.landing(name), values)
-
-    def commit(self, place: Path | str, columns: Columns, mode: Literal["append", "overwrite"] = "append") -> None:
-        arrays = {name: pa.array(list(values)) for name, values in columns.items()}
-        arrays["n"] = arrays["n"].cast(pa.int64())
-        write_deltalake(str(place), pa.table(arrays), mode=mode)
+        commit(self.landing(name), values)
 
     # what Penstock does
 
@@ -112,6 +108,14 @@ class Deployment:
         with self.opened(step) as workspace:
             apply(workspace)
             return run(workspace, workspace.interval_models(names), progress or Silent())
+
+    def rerun(self, name: str, start: int | None = None, end: int | None = None) -> Summary:
+        """Mark a range and work on what is affected, as the command does."""
+        with self.opened() as workspace:
+            model = workspace.project.graph.interval_model(f"t.{name}")
+            asked = request(workspace, model, start, end)
+            record(workspace, asked, "test")
+            return run(workspace, workspace.interval_models((model.name, *asked.descendants)), Silent())
 
     # what is there afterwards
 
@@ -169,6 +173,13 @@ class Deployment:
         with self.opened() as workspace:
             cursor = workspace.state.database.connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
+
+
+def commit(place: Path | str, columns: Columns, mode: Literal["append", "overwrite"] = "append") -> None:
+    """What another program does to a table; `n` is its position."""
+    arrays = {name: pa.array(list(values)) for name, values in columns.items()}
+    arrays["n"] = arrays["n"].cast(pa.int64())
+    write_deltalake(str(place), pa.table(arrays), mode=mode)
 
 
 def served(workspace: Workspace, name: str) -> list[tuple[object, ...]]:

@@ -22,7 +22,10 @@ class Rerun:
 
 def request(workspace: Workspace, model: IntervalModel, start: int | None, end: int | None) -> Rerun:
     """What of the model a rerun would recompute: its covered chunks that meet the range, whole."""
-    generation = workspace.state.world().working.get(model.name)
+    world = workspace.state.world()
+    if world.revision not in (None, workspace.project.revision):
+        raise UsageError("the project was changed since it was applied", hint="penstock run builds what changed first")
+    generation = world.working.get(model.name)
     low = MIN_POSITION if start is None else start
     high = MAX_POSITION if end is None else end
     touched = generation.covered.within(low, high) if generation else IntervalSet()

@@ -133,12 +133,20 @@ class Crew:
         """What died before this run is tried again, what dies in it is not."""
         while True:
             world = self._look()
+            if world.revision != self._workspace.project.revision:
+                return self._leave(summary)
             added = self._enqueue(world)
             self._claim()
             if self._running:
                 self._collect(summary)
             elif not added and not world.events and not self._wait_for_others(world):
                 return self._count_dead(world, summary)
+
+    def _leave(self, summary: Summary) -> None:
+        """The tables are another revision's now: our queries must not fill them."""
+        self._progress.note("another revision of the project was applied: this run ends here")
+        while self._running:
+            self._collect(summary)
 
     def _count_dead(self, world: World, summary: Summary) -> None:
         """A task may die without an attempt of ours: lost twice by other workers, for example."""
@@ -152,7 +160,8 @@ class Crew:
         graph = self._workspace.project.graph
         self._state.handle_events(lambda child, parent, changed: _affected(graph.models[child], parent, changed))
         world = self._state.world(self._since)
-        if cut := cutover(self._workspace, world):
+        ours = world.revision == self._workspace.project.revision
+        if ours and (cut := cutover(self._workspace, world)):
             self._progress.note(f"the rebuilt {', '.join(cut)} took over")
             return self._state.world(self._since)
         return world

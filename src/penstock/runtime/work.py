@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from penstock.engine.job import Digest, Job, Staged, Step
-from penstock.errors import AttemptError, ConflictError, EngineError, LeaseLostError, PenstockError, StateError
+from penstock.errors import (
+    AttemptError,
+    ConflictError,
+    EngineError,
+    LeaseLostError,
+    PenstockError,
+    ProjectError,
+    QueryError,
+    StateError,
+)
 from penstock.intervals import Interval
 from penstock.planner.observation import Wait
 from penstock.planner.plan import recheck
@@ -52,10 +61,15 @@ def work(bench: Bench, lease: Lease) -> Finished:
     """Do one claimed task to its end; failures are recorded, bugs are not caught."""
     began = time.monotonic()
     try:
-        result = _attempt(bench, lease)
-    except LeaseLostError as error:
+        return _ended(bench, lease, began)
+    except LeaseLostError as error:  # whatever came of it, there is nobody left to tell
         return Finished(lease.order, "lost", time.monotonic() - began, error=str(error))
-    except StateError:
+
+
+def _ended(bench: Bench, lease: Lease, began: float) -> Finished:
+    try:
+        result = _attempt(bench, lease)
+    except (LeaseLostError, StateError):
         raise
     except PenstockError as error:
         return _failed(bench, lease, error, time.monotonic() - began)
@@ -68,6 +82,8 @@ def work(bench: Bench, lease: Lease) -> Finished:
 
 def _attempt(bench: Bench, lease: Lease) -> Commit | Wait:
     world = bench.state.world()
+    if world.revision != bench.site.project.revision:
+        return Wait(lease.order.model, "another revision of the project was applied meanwhile")
     generation = world.working.get(lease.order.model)
     if generation is None or generation.no != lease.generation:
         return Wait(lease.order.model, "its generation was replaced meanwhile")
@@ -134,7 +150,13 @@ def _strategy(prepared: Job) -> str:
 
 
 def _failed(bench: Bench, lease: Lease, error: PenstockError, seconds: float) -> Finished:
-    failure = error if isinstance(error, AttemptError) else EngineError(str(error), hint=error.hint)
+    failure = error if isinstance(error, AttemptError) else _as_attempt_error(error)
     text = failure.message if failure.hint is None else f"{failure.message}\n{failure.hint}"
     outcome = bench.state.fail(lease, failure.error_class, text, Cost(seconds=seconds))
     return Finished(lease.order, outcome, seconds, error=text)
+
+
+def _as_attempt_error(error: PenstockError) -> AttemptError:
+    # a template that fails for one interval is its author's to mend: trying again cannot help
+    kind = QueryError if isinstance(error, ProjectError) else EngineError
+    return kind(str(error), hint=error.hint)
