@@ -12,12 +12,12 @@ FAST_TESTS := tests/unit
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-$(STAMP): pyproject.toml constraints.txt scripts/setup.sh
+$(STAMP): pyproject.toml constraints.txt scripts/setup.sh scripts/has_java.py
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh scripts/setup.sh
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## build the beacon demo in ./demo and walk through it
-	@$(BIN)/python scripts/demo.py
+	@$(BIN)/python scripts/demo.py demo
 
 check: $(STAMP)  ## format, lint, types, layers, fast tests
 	$(BIN)/ruff format --check src tests benchmarks scripts

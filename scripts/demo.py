@@ -7,12 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-DEMO = ROOT / "demo"
 PENSTOCK = Path(sys.executable).with_name("penstock")
 
 STORY = (
-    ("What was created: two landing tables, six models, no rows yet.", "validate"),
+    ("What was created: landing data, three sources, six models.", "validate"),
     ("What would be done, and why.", "plan"),
     ("Do it: every interval of every model, on Spark, into Delta tables.", "run"),
     ("Where everything stands. The last hour is not complete, so it waits.", "status"),
@@ -25,21 +23,21 @@ STORY = (
     ("And once more: nothing has changed, so Spark does not even start.", "run"),
 )
 NEXT = """
-The demo is in ./demo. Try next, from that folder (put .venv/bin on your PATH first):
+The demo is in {folder}. Try next, from there (put .venv/bin on your PATH first):
   penstock query "select * from hourly_stats order by hour"
   penstock explain beacon.block_network      which member of the OR group was used
   penstock render beacon.block_entity        the SQL that ran, ready to paste
   penstock tasks --history                   every task, its reason and its cost
-Then edit a model in demo/models and type: penstock plan
+Then edit a model in its folder models and type: penstock plan
 """
 
 
-def main() -> int:
-    if not (DEMO / "penstock.yml").exists():
-        typed("Create the demo project and its data.", ["init", str(DEMO), "--demo"], ROOT)
+def main(folder: Path) -> int:
+    if not (folder / "penstock.yml").exists():
+        typed("Create the demo project and its data.", ["init", str(folder), "--demo"], folder.parent)
     for why, command in STORY:
-        typed(why, shlex.split(command), DEMO)
-    print(NEXT)  # noqa: T201
+        typed(why, shlex.split(command), folder)
+    print(NEXT.format(folder=folder))  # noqa: T201
     return 0
 
 
@@ -52,4 +50,4 @@ def typed(why: str, arguments: list[str], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Path(sys.argv[1]).resolve()))

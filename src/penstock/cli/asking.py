@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import typer
+
 from penstock.cli import show
 from penstock.cli.options import Options
-from penstock.errors import PenstockError, UsageError
+from penstock.errors import UsageError
 from penstock.models.axis import shown
 
 _TASK_COLUMNS = {name: name for name in ("id", "model", "lane", "intervals", "scope", "state", "attempt", "strategy")}
@@ -39,7 +41,7 @@ def doctor(options: Options) -> None:
             if finding.hint:
                 show.line(f"                  {finding.hint}")
     if not all(finding.ok for finding in findings):
-        raise PenstockError("something is missing", hint="see the lines marked BAD")
+        raise typer.Exit(1)
 
 
 def validate(options: Options) -> None:

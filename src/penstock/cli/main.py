@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
+import click
 import typer
 
 from penstock.cli.options import Config, Json, Options, Project, Target, Verbose, with_options
-from penstock.errors import PenstockError, ProjectError, ProjectErrors
+from penstock.errors import PenstockError, ProjectError, ProjectErrors, UsageError
 
 app = typer.Typer(
     name="penstock",
@@ -198,12 +199,17 @@ def shared(
 
 
 def main() -> None:
-    """Run a command; errors become one message and an exit code."""
+    """Run a command; errors become one message and an exit code, in JSON when that was asked for."""
+    as_json = "--json" in sys.argv
     try:
-        app(prog_name="penstock")
+        code = app(prog_name="penstock", standalone_mode=not as_json)
     except PenstockError as error:
-        _report(error, "--json" in sys.argv)
+        _report(error, as_json)
         sys.exit(error.exit_code)
+    except click.ClickException as error:
+        _report(UsageError(error.format_message()), as_json)
+        sys.exit(UsageError.exit_code)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _report(error: PenstockError, as_json: bool) -> None:

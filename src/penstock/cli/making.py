@@ -100,7 +100,8 @@ def _work(workspace: Workspace, models: tuple[IntervalModel, ...], as_json: bool
     with Bars() as bars:
         summary = work(workspace, models, bars)
     if not summary.tasks and not summary.failed:
-        show.line(f"nothing to do; Spark was not started ({summary.seconds:.1f} s)")
+        spark = "; Spark was not started" if not summary.spark_started else ""
+        show.line(f"nothing to do{spark} ({summary.seconds:.1f} s)")
     else:
         show.line(
             f"{show.count(summary.intervals, 'interval')} in {show.count(summary.tasks, 'task')}, "

@@ -50,6 +50,12 @@ class DeltaEngine:
 
         return find_commit(location, task, self.storage)
 
+    def checkpoint(self, location: str) -> None:
+        """Sum the log up, now and then, so that opening a table stays quick; never in the way of a commit."""
+        from penstock.engine.publish import checkpoint
+
+        checkpoint(location, self.storage)
+
     def query(self, sql: str, reads: Sequence[InputRead]) -> list[dict[str, object]]:
         from penstock.engine.query import query
 

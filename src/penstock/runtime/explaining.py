@@ -8,7 +8,7 @@ from penstock.models import IntervalModel, Source
 from penstock.models.axis import position, shown
 from penstock.planner.explain import explain
 from penstock.planner.observation import Observation
-from penstock.runtime.jobs import Wanted, frontier, looks_beyond, renderings
+from penstock.runtime.jobs import Wanted, looks_beyond, readable, renderings
 from penstock.runtime.status import status
 from penstock.runtime.survey import Survey
 from penstock.runtime.workspace import Workspace
@@ -70,7 +70,7 @@ def rendered(workspace: Workspace, name: str, at: str | None) -> dict[str, objec
     chunk = found.chunk or _any_chunk(seen)
     choices = found.choices or tuple(group[0].model for group in model.dependencies)
     order = Order(full, "forward", (chunk,), choices, "render")
-    pins = frontier(workspace.site, model, choices, world)
+    pins = readable(workspace.site, order, world)
     wanted = Wanted(order=order, pins=pins, now=int(world.at.timestamp()))
     (one,) = renderings(workspace.site, wanted, workspace.engine.portable)
     sql = one.sql

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import TracebackType
 
-from penstock.errors import StateError
+from penstock.errors import ConflictError, StateError
 from penstock.state.store import State
 from penstock.tasks import Lease
 
@@ -52,11 +53,24 @@ class Heartbeat:
         while not self._stop.wait(HEARTBEAT_SECONDS):
             with self._lock:
                 held = tuple(self._leases.values())
-            if self._state is None or not held:
-                continue
             try:
-                lost = self._state.heartbeat(held)
-            except StateError:
-                continue  # the lease runs out by itself; publishing checks the fence
-            for lease in lost:
+                self._extend(held)
+            except (StateError, ConflictError):
+                self._reconnect()
+
+    def _extend(self, held: tuple[Lease, ...]) -> None:
+        if self._state is None:
+            self._reconnect()
+        elif held:
+            for lease in self._state.heartbeat(held):
                 self.drop(lease)
+
+    def _reconnect(self) -> None:
+        """Hold the session lock again; until then others may take our tasks, and publishing checks the fence."""
+        if self._state is not None:
+            self._state.close()
+        self._state = None
+        with suppress(StateError):
+            state = self._connect()
+            state.register_worker(self._worker, self._info)
+            self._state = state

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -13,7 +13,7 @@ from penstock.models import Dependency, IntervalModel
 from penstock.project import RefUse, render
 from penstock.runtime.site import Site, position_column
 from penstock.state.records import Generation, World
-from penstock.tasks import Frontier, Order, Pin
+from penstock.tasks import Frontier, Order
 
 Spelling = Callable[[InputRead], str]
 """How a relation stands in the text of a query."""
@@ -29,15 +29,11 @@ class Wanted:
     """What templates see as the time of the task."""
 
 
-def frontier(site: Site, model: IntervalModel, choices: Sequence[str], world: World) -> Frontier:
-    """Every input that is read, at the snapshot that `world` knows."""
-    pins: dict[str, Pin] = {}
-    for group, choice in zip(model.dependencies, choices, strict=True):
-        name = choice or group[0].model
-        found = site.pin(name, world)
-        if found is not None:
-            pins[name] = found
-    return pins
+def readable(site: Site, order: Order, world: World, *, serving: bool = False) -> Frontier:
+    """The inputs of an order at the snapshots that `world` knows; an absent group gives its first member's columns."""
+    model = site.graph.interval_model(order.model)
+    names = [choice or group[0].model for group, choice in zip(model.dependencies, order.choices, strict=True)]
+    return {name: pin for name in names if (pin := site.pin(name, world, serving=serving))}
 
 
 def renderings(site: Site, wanted: Wanted, spelling: Spelling = lambda read: read.view) -> tuple[Rendering, ...]:
@@ -118,7 +114,7 @@ def job(
         chunks=wanted.order.chunks,
         renderings=renderings(site, wanted),
         cut=looks_beyond(model),
-        frontier=wanted.pins,
+        frontier={name: wanted.pins[name] for name in wanted.order.choices if name in wanted.pins},
         task=task,
         attempt=attempt,
         generation=str(generation.id),

@@ -24,10 +24,20 @@ def query(workspace: Workspace, sql: str) -> list[dict[str, object]]:
         name = _name(workspace, table)
         if name not in reads:
             reads[name] = _read(workspace, world, name, f"penstock_q_{len(reads)}")
-        view = exp.to_identifier(reads[name].view, quoted=True)
-        alias = table.alias or table.name
-        table.replace(exp.alias_(exp.Table(this=view), alias, table=True))
+        _point(table, reads[name].view)
     return workspace.engine.query(tree.sql(dialect="spark"), tuple(reads.values()))
+
+
+def _point(table: exp.Table, view: str) -> None:
+    """Let a table in the query mean the view; joins, samples and aliases that hang on it stay."""
+    if table.args.get("version") or table.args.get("when"):
+        raise UsageError(
+            f"{table.name}: query reads what is accepted now, not an older snapshot", hint="leave out AS OF"
+        )
+    if not table.alias:
+        table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name, quoted=True)))
+    table.set("this", exp.to_identifier(view, quoted=True))
+    table.set("db", None)
 
 
 def _select(sql: str) -> exp.Query:

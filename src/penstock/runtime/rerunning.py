@@ -8,7 +8,7 @@ from penstock.errors import UsageError
 from penstock.intervals import MAX_POSITION, MIN_POSITION, IntervalSet
 from penstock.models import IntervalModel
 from penstock.models.axis import shown
-from penstock.runtime.workspace import Workspace
+from penstock.runtime.workspace import Workspace, applied
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,9 @@ class Rerun:
 
 
 def request(workspace: Workspace, model: IntervalModel, start: int | None, end: int | None) -> Rerun:
-    """What of the model a rerun would recompute: its covered chunks that meet the range, whole."""
+    """What of the model a rerun would recompute: whatever it holds in the range."""
     world = workspace.state.world()
-    if world.revision not in (None, workspace.project.revision):
-        raise UsageError("the project was changed since it was applied", hint="penstock run builds what changed first")
+    applied(workspace, world)
     generation = world.working.get(model.name)
     low = MIN_POSITION if start is None else start
     high = MAX_POSITION if end is None else end
@@ -38,5 +37,8 @@ def request(workspace: Workspace, model: IntervalModel, start: int | None, end: 
 
 
 def record(workspace: Workspace, rerun: Rerun, actor: str) -> None:
-    """Mark the range stale; the repair lane does the rest, and cascades where rows really change."""
-    workspace.state.invalidate(rerun.model, rerun.scope, "rerun", actor)
+    """Mark the range stale; the repair lane does the rest, and cascades where rows really change.
+
+    The stored rows themselves are compared, not what was once published: they may be why somebody asks.
+    """
+    workspace.state.invalidate(rerun.model, rerun.scope, "rerun", actor, rows_unknown=True)

@@ -10,6 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from penstock.intervals import EVERYTHING, NOTHING, IntervalSet
 from penstock.models import IntervalModel
@@ -17,6 +18,7 @@ from penstock.planner.consumers import affected
 from penstock.planner.plan import plan
 from penstock.planner.ready import ready
 from penstock.planner.words import spans
+from penstock.project import Project
 from penstock.runtime.audit import audit
 from penstock.runtime.heartbeat import Heartbeat
 from penstock.runtime.observing import Observer, Scanner
@@ -28,7 +30,6 @@ from penstock.state.records import SourceRecord, World
 from penstock.state.store import State
 from penstock.tasks import Lease, Order
 
-OWN_RETRY_SECONDS = 5.0
 OTHERS_POLL_SECONDS = 5.0
 
 
@@ -156,12 +157,19 @@ class Crew:
         summary.errors += [f"{name} {work.last_error}" for name, work in dead.items() if name not in told]
 
     def _look(self) -> World:
-        self._state.reap()
-        graph = self._workspace.project.graph
-        self._state.handle_events(lambda child, parent, changed: _affected(graph.models[child], parent, changed))
+        """The world as it is after everything that can be settled without Spark."""
+        project = self._workspace.project
         world = self._state.world(self._since)
-        ours = world.revision == self._workspace.project.revision
-        if ours and (cut := cutover(self._workspace, world)):
+        if world.revision != project.revision:
+            return world
+        moved = self._state.reap()
+        if world.events:
+            moved += self._state.handle_events(
+                lambda child, parent, changed: _affected(project, child, parent, changed)
+            )
+        if moved:
+            world = self._state.world(self._since)
+        if cut := cutover(self._workspace, world):
             self._progress.note(f"the rebuilt {', '.join(cut)} took over")
             return self._state.world(self._since)
         return world
@@ -218,8 +226,8 @@ class Crew:
         return True
 
 
-def _affected(model: object, parent: str, changed: IntervalSet) -> IntervalSet:
-    return affected(model, parent, changed) if isinstance(model, IntervalModel) else IntervalSet()
+def _affected(project: Project, child: str, parent: str, changed: IntervalSet) -> IntervalSet:
+    return affected(project.graph.interval_model(child), parent, changed)
 
 
 def cutover(workspace: Workspace, world: World) -> tuple[str, ...]:

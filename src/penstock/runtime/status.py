@@ -49,7 +49,7 @@ def _source(site: Site, survey: Survey, source: Source) -> dict[str, object]:
     seen = survey.input(source.name, axis or SECOND)
     error = record.error if record else None
     reason = error or (seen.why_empty if not seen.available else "observed")
-    fresh = datetime.fromtimestamp(record.end_pos, UTC) if record and record.end_pos and axis == SECOND else None
+    fresh = _moment(record.end_pos if record else None, axis)
     return {
         "name": source.name,
         "type": source.type,
@@ -76,7 +76,7 @@ def _interval(site: Site, survey: Survey, model: IntervalModel) -> dict[str, obj
     generation, work = world.current.get(model.name), world.work.get(model.name, Work())
     condition = _condition(seen, work)
     covered = generation.covered if generation else IntervalSet()
-    fresh = datetime.fromtimestamp(covered.end, UTC) if covered.end is not None and model.axis == SECOND else None
+    fresh = _moment(covered.end, model.axis)
     return {
         "name": model.name,
         "type": model.type,
@@ -120,6 +120,16 @@ def _tasks(work: Work) -> dict[str, int]:
 def _freshness(fresh: datetime | None, now: datetime) -> dict[str, object]:
     lag = None if fresh is None else int((now - fresh).total_seconds())
     return {"data_timestamp": _iso(fresh), "lag_seconds": lag, "target_lag_seconds": None}
+
+
+def _moment(position: int | None, axis: str | None) -> datetime | None:
+    """A position as a time; None off the time axis, and for what no calendar shows."""
+    if position is None or axis != SECOND:
+        return None
+    try:
+        return datetime.fromtimestamp(position, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def _iso(moment: datetime | None) -> str | None:

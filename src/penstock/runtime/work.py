@@ -21,13 +21,13 @@ from penstock.errors import (
 from penstock.intervals import Interval
 from penstock.planner.observation import Wait
 from penstock.planner.plan import recheck
-from penstock.runtime.jobs import Wanted, frontier, job
+from penstock.runtime.jobs import Wanted, job, readable
 from penstock.runtime.progress import Finished
 from penstock.runtime.site import Site
 from penstock.runtime.survey import Survey, without_own
 from penstock.state.records import Generation, World
 from penstock.state.store import State
-from penstock.tasks import Commit, Cost, Lease
+from penstock.tasks import Commit, Cost, Lease, Order
 
 if TYPE_CHECKING:
     from penstock.engine.publish import FileSetChanged
@@ -45,6 +45,8 @@ class Engine(Protocol):
     def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged: ...
 
     def find_commit(self, location: str, task: UUID) -> Commit | None: ...
+
+    def checkpoint(self, location: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def _attempt(bench: Bench, lease: Lease) -> Commit | Wait:
     verdict = recheck(without_own(seen, lease.order.scope), lease.order)
     if isinstance(verdict, Wait):
         return verdict
-    prepared = _prepare(bench, lease, generation, world)
+    prepared = _prepare(bench, lease, verdict, generation, world)
     bench.step("claimed")
     bench.state.intend(lease, prepared.frontier, generation.accepted_snapshot, f"{lease.uuid}/{lease.attempt}")
     bench.step("intended")
@@ -105,15 +107,15 @@ def _attempt(bench: Bench, lease: Lease) -> Commit | Wait:
     return _publish(bench, lease, staged)
 
 
-def _prepare(bench: Bench, lease: Lease, generation: Generation, world: World) -> Job:
-    model = bench.site.graph.interval_model(lease.order.model)
+def _prepare(bench: Bench, lease: Lease, order: Order, generation: Generation, world: World) -> Job:
+    """The job of an order that was just found to be ready; its inputs may be others than when it was planned."""
     known: dict[Interval, Digest] = {}
-    if generation.covered & lease.order.scope:
-        for record in bench.state.covers(generation.no, lease.order.scope):
+    if generation.covered & order.scope:
+        for record in bench.state.covers(generation.no, order.scope):
             if record.digest is not None and record.left.covers(record.interval):
                 known[record.interval] = Digest(*record.digest)
-    pins = frontier(bench.site, model, lease.order.choices, world)
-    wanted = Wanted(order=lease.order, pins=pins, now=int(world.at.timestamp()))
+    pins = readable(bench.site, order, world)
+    wanted = Wanted(order=order, pins=pins, now=int(world.at.timestamp()))
     return job(bench.site, wanted, generation, task=lease.uuid, attempt=lease.attempt, digests=known)
 
 
@@ -128,6 +130,7 @@ def _publish(bench: Bench, lease: Lease, staged: Staged) -> Commit:
                 bench.step("recorded")
         if isinstance(outcome, Commit):
             bench.step("published")
+            bench.engine.checkpoint(staged.job.location)
             return outcome
         staged = bench.engine.restage(staged, bench.step)
     raise ConflictError(

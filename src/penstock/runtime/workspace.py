@@ -13,13 +13,13 @@ from uuid import uuid4
 from penstock.engine.delta import DeltaEngine
 from penstock.engine.job import Step
 from penstock.engine.session import SparkSettings
-from penstock.errors import UnknownModelError
+from penstock.errors import UnknownModelError, UsageError
 from penstock.models import IntervalModel, Model
 from penstock.project import Analysis, Project, find_root, load
 from penstock.runtime.definitions import bundle, definitions
 from penstock.runtime.site import Site
 from penstock.state.embedded.server import EmbeddedPostgres
-from penstock.state.records import Change
+from penstock.state.records import Change, World
 from penstock.state.store import State
 
 
@@ -110,6 +110,7 @@ def spark_settings(project: Project, environ: Mapping[str, str]) -> SparkSetting
         environ=environ,
         master=target.master or "local[*]",
         conf=target.conf,
+        storage=target.storage,
         quick=target.master is None,
     )
 
@@ -143,6 +144,12 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
     given = environ.get("PENSTOCK_CACHE") or environ.get("XDG_CACHE_HOME")
     base = Path(given) if given else Path(environ.get("HOME", "~")).expanduser() / ".cache"
     return base / "penstock"
+
+
+def applied(workspace: Workspace, world: World) -> None:
+    """That the tables were built from the files as they are now; a UsageError when they were not."""
+    if world.revision not in (None, workspace.project.revision):
+        raise UsageError("the project was changed since it was applied", hint="penstock run builds what changed first")
 
 
 def apply(workspace: Workspace) -> tuple[Change, ...]:
