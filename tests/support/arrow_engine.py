@@ -83,14 +83,14 @@ class ArrowEngine:
         return Comparison(totals[0], totals[1], missing, unexpected, frozenset(differing), ())
 
     def scan_bounds(
-        self, location: str, source_format: str, position: PositionColumn, sql: str | None
+        self, location: str, source_format: str, position: PositionColumn, *, snapshot: int | None, sql: str | None
     ) -> tuple[int | None, int | None]:
         text = sql or f"select min({position.name}) as min, max({position.name}) as max from {VIEW}"
         self.scans.append(text)
         if source_format != "delta":
             raise SourceError(f"{source_format} is not for this engine")
         try:
-            (found,) = answer(text, (InputRead(VIEW, location, Pin(location, None)),)).to_pylist()
+            (found,) = answer(text, (InputRead(VIEW, location, Pin(location, snapshot)),)).to_pylist()
         except QueryError as error:
             raise SourceError(error.message) from error
         return found["min"], found["max"]

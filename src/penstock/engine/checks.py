@@ -62,7 +62,8 @@ def _looked_at(
             view, field = f"{_PARENT}{number}", quoted(str(rule.argument["field"]))
             reader.frame(reader.planned(_parent(job, rule, view))).createOrReplaceTempView(view)
             (name,) = _columns(rule.argument)
-            joins += f" left join (select distinct {field} as f{number} from {view}) on n.{quoted(name)} = f{number}"
+            found = f"__penstock_f{number}"
+            joins += f" left join (select distinct {field} as {found} from {view}) on n.{quoted(name)} = {found}"
     counts = ", ".join(_violations(rule, number) for number, rule in enumerate(rules))
     (found,) = spark.sql(f"select {counts} from {_ROWS} n{joins}").collect()
     for number, rule in enumerate(rules):
@@ -84,7 +85,7 @@ def _violations(rule: Check, number: int) -> str:
             listed = ", ".join(_literal(value) for value in values) if isinstance(values, Sequence) else ""
             return f"count_if({names[0]} not in ({listed}))"
         case "relationships":
-            return f"count_if({names[0]} is not null and f{number} is null)"
+            return f"count_if({names[0]} is not null and __penstock_f{number} is null)"
         case "expression":
             return f"count_if(not ({_expression(rule)}))"
         case "row_count":

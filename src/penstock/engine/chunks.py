@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+# names that no model has
+_IS_NEW, _NUMBER = "__penstock_is_new", "__penstock_number"
+
+
 def judge(
     spark: SparkSession,
     job: Job,
@@ -144,15 +148,15 @@ def _digests(
     both = _marked(spark, job, target, old, "false").union(_marked(spark, job, target, now, "true"))
     number = index(target.field.name, target.field.kind, chunks)
     hash_a, hash_b = hash_columns(target.schema)
-    hashed = both.selectExpr("is_new", f"{number} as number", f"{hash_a} as {HASH_A}", f"{hash_b} as {HASH_B}")
-    grouped = hashed.filter("number >= 0").groupBy("is_new", "number").agg(*map(f.expr, sums("true", "d")))
+    hashed = both.selectExpr(_IS_NEW, f"{number} as {_NUMBER}", f"{hash_a} as {HASH_A}", f"{hash_b} as {HASH_B}")
+    grouped = hashed.filter(f"{_NUMBER} >= 0").groupBy(_IS_NEW, _NUMBER).agg(*map(f.expr, sums("true", "d")))
     before = dict.fromkeys(chunks, Digest(0, 0, 0))
     after = dict(before)
     for row in grouped.collect():
-        (after if row["is_new"] else before)[chunks[row["number"]]] = digest_of(row.asDict(), "d")
+        (after if row[_IS_NEW] else before)[chunks[row[_NUMBER]]] = digest_of(row.asDict(), "d")
     return before, after
 
 
 def _marked(spark: SparkSession, job: Job, target: Target, files: tuple[DataFile, ...], is_new: str) -> DataFrame:
     rows = through_parquet(spark, job.location, target.schema, files)
-    return rows.selectExpr("*", f"{is_new} as is_new")
+    return rows.selectExpr("*", f"{is_new} as {_IS_NEW}")

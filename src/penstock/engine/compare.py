@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MOST_LOOKED_AT = 10_000
 SAMPLES = 5
 _STORED = "penstock_stored"
+# names that no model has
+_CHUNK, _EXPECTED, _HELD = "__penstock_chunk", "__penstock_expected", "__penstock_held"
 _CLOSE = 1e-11
 """Doubles are compared at 12 digits; two that fall on both sides of a rounding edge are still equal."""
 
@@ -68,9 +70,8 @@ def compare(session: Session, job: Job, snapshot: int, storage: Storage | None =
 def _compared(spark: SparkSession, job: Job, snapshot: int, storage: Storage | None) -> Comparison:
     chunks = sorted(job.chunks)
     counted, names = _counted(spark, job, snapshot, chunks, storage)
-    totals = counted.groupBy("chunk").agg(
-        *_sums("expected", "stored", "greatest(expected - stored, 0L)", "greatest(stored - expected, 0L)")
-    )
+    lacking, surplus = f"greatest({_EXPECTED} - {_HELD}, 0L)", f"greatest({_HELD} - {_EXPECTED}, 0L)"
+    totals = counted.groupBy(_CHUNK).agg(*_sums(_EXPECTED, _HELD, lacking, surplus))
     stored = expected = missing = unexpected = 0
     differing: set[Interval] = set()
     for row in totals.collect():
@@ -80,10 +81,8 @@ def _compared(spark: SparkSession, job: Job, snapshot: int, storage: Storage | N
             differing.add(chunks[row[0]])
     if not differing:
         return Comparison(stored, expected, 0, 0, frozenset(), ())
-    rest = counted.filter("expected <> stored").limit(MOST_LOOKED_AT + 1).collect()
-    found = [
-        _Difference(row["chunk"], tuple(row[name] for name in names), row["expected"] - row["stored"]) for row in rest
-    ]
+    rest = counted.filter(f"{_EXPECTED} <> {_HELD}").limit(MOST_LOOKED_AT + 1).collect()
+    found = [_Difference(row[_CHUNK], tuple(row[name] for name in names), row[_EXPECTED] - row[_HELD]) for row in rest]
     if len(found) <= MOST_LOOKED_AT:
         found = _unpaired(found)
         missing = sum(one.extra for one in found if one.extra > 0)
@@ -112,13 +111,15 @@ def _counted(
         expected.append(rows.filter(inside(field.name, field.kind, window)))
     number = index(field.name, field.kind, chunks)
     columns = [f"{_rounded(quoted(c.name), c.dataType)} as {quoted(c.name)}" for c in schema.fields]
-    new = reduce(lambda a, b: a.union(b), expected).selectExpr(*columns, f"{number} as chunk", "1L as e", "0L as s")
+    new = reduce(lambda a, b: a.union(b), expected).selectExpr(
+        *columns, f"{number} as {_CHUNK}", f"1L as {_EXPECTED}", f"0L as {_HELD}"
+    )
     old = table.selectExpr(*fitted(table.schema, schema)).selectExpr(
-        *columns, f"{number} as chunk", "0L as e", "1L as s"
+        *columns, f"{number} as {_CHUNK}", f"0L as {_EXPECTED}", f"1L as {_HELD}"
     )
     names = tuple(schema.names)
-    grouped = new.union(old).filter("chunk >= 0").groupBy("chunk", *map(quoted, names))
-    return grouped.agg(f.expr("sum(e) as expected"), f.expr("sum(s) as stored")), names
+    grouped = new.union(old).filter(f"{_CHUNK} >= 0").groupBy(_CHUNK, *map(quoted, names))
+    return grouped.agg(*(f.expr(f"sum({name}) as {name}") for name in (_EXPECTED, _HELD))), names
 
 
 def _sums(*expressions: str) -> list[Column]:

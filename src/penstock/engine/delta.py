@@ -67,12 +67,12 @@ class DeltaEngine:
         return compare(self.session, job, snapshot, self.storage)
 
     def scan_bounds(
-        self, location: str, source_format: str, position: PositionColumn, sql: str | None
+        self, location: str, source_format: str, position: PositionColumn, *, snapshot: int | None, sql: str | None
     ) -> tuple[int | None, int | None]:
         """The least and the greatest position of a source that no log describes."""
         from penstock.engine.scan import scan
 
-        return scan(self.session, location, source_format, position, sql=sql, storage=self.storage)
+        return scan(self.session, location, source_format, position, snapshot=snapshot, sql=sql, storage=self.storage)
 
     def portable(self, read: InputRead) -> str:
         """A pinned read as anybody can paste it into a Spark session."""

@@ -31,6 +31,7 @@ def scan(
     source_format: str,
     position: PositionColumn,
     *,
+    snapshot: int | None = None,
     sql: str | None = None,
     storage: Storage | None = None,
     timeout_seconds: int = 1800,
@@ -43,7 +44,7 @@ def scan(
         ):
             spark = attempt.spark
             reader = Reader(spark, storage)
-            frame = reader.frame(reader.planned(InputRead(VIEW, location, Pin(location, None), source_format)))
+            frame = reader.frame(reader.planned(InputRead(VIEW, location, Pin(location, snapshot), source_format)))
             frame.createOrReplaceTempView(VIEW)
             if sql is None:
                 return _pair(_extremes(frame, position))

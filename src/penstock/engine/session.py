@@ -215,7 +215,8 @@ class _Archive:
         import pyspark
 
         options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC") if settings.quick else ()
-        if not settings.local or "spark.driver.extraClassPath" in settings.conf:
+        # the options are split at spaces, and no quoting survives all the programs they pass through
+        if not settings.local or "spark.driver.extraClassPath" in settings.conf or " " in str(settings.cache):
             return cls(options, None)
         release = Path(java.home, "bin", "java").resolve().stat()
         parts = (java.home, java.major, release.st_mtime_ns, release.st_size, pyspark.__file__, pyspark.__version__)

@@ -34,7 +34,7 @@ class Scanner(Protocol):
     """What observing asks of Spark, for sources whose log does not tell."""
 
     def scan_bounds(
-        self, location: str, source_format: str, position: PositionColumn, sql: str | None
+        self, location: str, source_format: str, position: PositionColumn, *, snapshot: int | None, sql: str | None
     ) -> tuple[int | None, int | None]: ...
 
 
@@ -95,7 +95,7 @@ class Observer:
             return record
         if self.scanner is None:
             return None
-        found = self.scanner.scan_bounds(location, source.format, column, None)
+        found = self.scanner.scan_bounds(location, source.format, column, snapshot=seen.snapshot, sql=None)
         merged = merged_bounds(None, complete_bounds(*found, completeness(source)), "full")
         return replace(record, min_pos=merged.min_pos, end_pos=merged.end_pos)
 
@@ -106,11 +106,22 @@ class Observer:
         kind = _due(source, known, now)
         if kind is None or (self.scanner is None and source.exec is None):
             return None
-        scanned = self._scanned(source, column, known, kind)
-        old = Bounds(known.min_pos, known.end_pos)
-        merged = merged_bounds(old, scanned, kind)
-        record = replace(known, min_pos=merged.min_pos, end_pos=merged.end_pos, incremental_scan_at=now)
+        now_known = self._pinned(source, known)
+        scanned = self._scanned(source, column, now_known, kind)
+        merged = merged_bounds(Bounds(known.min_pos, known.end_pos), scanned, kind)
+        record = replace(now_known, min_pos=merged.min_pos, end_pos=merged.end_pos, incremental_scan_at=now)
         return replace(record, full_scan_at=now) if kind == "full" else record
+
+    def _pinned(self, source: Source, known: SourceRecord) -> SourceRecord:
+        """The record with the snapshot that the scan is to measure and tasks are to read, where the log tells one."""
+        if source.format != "delta" or source.location is None:
+            return replace(known, snapshot=None, table_id=None)
+        storage = self.site.project.settings.target.storage
+        try:
+            seen = observe_delta(self.site.source(source), None, completeness(source), None, storage)
+        except UnreadableLog:
+            return replace(known, snapshot=None, table_id=None)
+        return known if seen is None else replace(known, snapshot=seen.snapshot, table_id=seen.table_id)
 
     def _scanned(self, source: Source, column: PositionColumn, known: SourceRecord, kind: Scan) -> Bounds:
         if source.exec is not None:
@@ -123,7 +134,8 @@ class Observer:
             context = ScanContext(kind == "full", known.min_pos, last)
             sql = render_bounds(source, self.site.project, context, lambda _: VIEW)
         assert self.scanner is not None  # noqa: S101
-        found = self.scanner.scan_bounds(self.site.source(source), source.format, column, sql)
+        location = self.site.source(source)
+        found = self.scanner.scan_bounds(location, source.format, column, snapshot=known.snapshot, sql=sql)
         return complete_bounds(*found, completeness(source))
 
 

@@ -164,9 +164,7 @@ class Crew:
             return world
         moved = self._state.reap()
         if world.events:
-            moved += self._state.handle_events(
-                lambda child, parent, changed: _affected(project, child, parent, changed)
-            )
+            moved += self._state.handle_events(partial(_affected, project))
         if moved:
             world = self._state.world(self._since)
         if cut := cutover(self._workspace, world):
