@@ -11,6 +11,7 @@ from deployment import Deployment, commit
 from faults import Fault, Killed, raising
 
 from penstock.intervals import ranges
+from penstock.runtime.workspace import apply
 
 COPY = "select n, value from {{ ref('raw.numbers') }}"
 CHILD = "select n, value + 1 as value from {{ ref('t.copy') }}"
@@ -81,17 +82,12 @@ DAMAGES = (deleted, deleted_by_files, updated, appended, overwritten, emptied, r
 def test_a_foreign_change_is_noticed_and_repaired_by_the_next_run(trial: Deployment, damage: Damage) -> None:
     damage(trial, DeltaTable(trial.place("copy")))
     assert newest(trial, "copy") != numbers(40)
+    assert trial.rows("copy") == numbers(40)  # readers are served what was accepted
     summary = trial.run()
     assert summary.failed == 0
     assert summary.tasks > 0
     assert is_exact(trial)
     assert trial.run().tasks == 0
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_readers_are_served_the_accepted_rows_until_the_damage_is_repaired(trial: Deployment, damage: Damage) -> None:
-    damage(trial, DeltaTable(trial.place("copy")))
-    assert trial.rows("copy") == numbers(40)
 
 
 def test_only_the_touched_chunks_are_computed_again(trial: Deployment) -> None:
@@ -162,7 +158,7 @@ def test_tidying_changes_nothing_and_the_next_publish_works(
     assert is_exact(trial, 60)
 
 
-@pytest.mark.parametrize("tidy", [compacted, z_ordered, vacuumed, compacted_and_vacuumed])
+@pytest.mark.parametrize("tidy", [z_ordered, compacted_and_vacuumed])
 def test_a_rerun_inside_a_tidied_file_keeps_its_other_rows(
     trial: Deployment, tidy: Callable[[DeltaTable], None]
 ) -> None:
@@ -200,8 +196,6 @@ def test_a_commit_of_a_task_that_was_never_accepted_is_noticed(trial: Deployment
     # another revision takes the task away, and the old one comes back
     trial.model("copy", COPY.replace("value", "value + 1 as value"))
     with trial.opened() as workspace:
-        from penstock.runtime.workspace import apply
-
         apply(workspace)
     trial.model("copy", COPY)
     assert trial.run().failed == 0

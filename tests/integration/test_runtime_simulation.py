@@ -1,6 +1,6 @@
 """Whatever happens in whatever order: when it goes quiet, is every table exact?
 
-A story is told by its seed: PENSTOCK_SIMULATION_SEEDS="17 4711" replays two, PENSTOCK_SIMULATION_STEPS sets their length.
+A story is told by its seed: PENSTOCK_SIMULATION_SEEDS="17 4711" replays two, PENSTOCK_SIMULATION_STEPS tells how long.
 """
 
 from __future__ import annotations

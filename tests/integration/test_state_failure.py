@@ -292,7 +292,7 @@ def test_a_worker_never_takes_its_own_tasks_for_a_missing_lock(story: Story) -> 
     other.register_worker("w", {})
     story.lease((0, 10))
     other.database.connection.execute("select pg_advisory_unlock_all()")
-    assert other.reap() == 0
+    assert other.reap("w") == 0
     assert story.state.reap() == 1
 
 

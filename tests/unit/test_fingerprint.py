@@ -22,7 +22,9 @@ MODEL = IntervalModel(
     interval=Chunking(3600, 3600, 3600),
     dependencies=((Dependency("raw.a"),),),
 )
-SOURCE = Source(name="raw.a", file="a.yml", position="at", axis="second", location="./a")
+SOURCE = Source(
+    name="raw.a", file="a.yml", position="at", axis="second", location="./a", completeness="watermark"
+)
 
 
 @pytest.mark.parametrize(
@@ -117,11 +119,27 @@ def test_a_source_is_another_one_elsewhere_but_not_with_another_lag() -> None:
     assert fingerprint(replace(SOURCE, lag=60), {}) == fingerprint(SOURCE, {})
 
 
-def fingerprint_in_project(env: str, query: str) -> str:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"position": "other"},
+        {"axis": "block"},
+        {"location": "./b"},
+        {"format": "parquet"},
+        {"completeness": "inclusive"},
+        {"bounds_sql": "select 1 as min, 2 as max"},
+        {"exec": ("python", "bounds.py")},
+    ],
+)
+def test_what_decides_which_rows_a_source_has_counts(change: dict[str, object]) -> None:
+    assert fingerprint(replace(SOURCE, **change), {}) != fingerprint(SOURCE, {})  # type: ignore[arg-type]
+
+
+def fingerprint_in_project(env: str, query: str, interval: str = "1h") -> str:
     files = {
         "penstock.yml": f"name: shop\ndatabases: {{external: raw, transformation: shop}}\n{env}\n",
-        "models/external/a.yml": "position: at\n",
-        "models/transformations/m.sql": f"---\ninterval: 1h\nposition: at\n---\n{query}\n",
+        "models/external/a.yml": "location: x\nposition: at\n",
+        "models/transformations/m.sql": f"---\ninterval: {interval}\nposition: at\n---\n{query}\n",
     }
     project = unpack({name: text.encode() for name, text in files.items()}, Path("/p"), {})
     return project.fingerprints["shop.m"]
@@ -150,3 +168,17 @@ def test_values_of_var_count_when_the_query_uses_them() -> None:
     )
     assert fingerprint_in_project("vars: {v: 1, w: 1}", used) != fingerprint_in_project("vars: {v: 2, w: 1}", used)
     assert fingerprint_in_project("vars: {v: 1, w: 1}", unused) == fingerprint_in_project("vars: {v: 2, w: 1}", unused)
+
+
+@pytest.mark.parametrize(
+    ("query", "counts"),
+    [
+        ("select at, {{ self.interval }} as x from {{ ref('a') }}", True),
+        ("select at, {{ self['interval'] }} as x from {{ ref('a') }}", True),
+        ("select at, {{ self['inter' ~ 'val'] }} as x from {{ ref('a') }}", True),
+        ("select at, '{{ self.name }}' as x from {{ ref('a') }}", False),
+        ("select at from {{ ref('a') }}", False),
+    ],
+)
+def test_the_size_of_chunks_counts_when_the_query_uses_it(query: str, counts: bool) -> None:
+    assert (fingerprint_in_project("", query, "1h") != fingerprint_in_project("", query, "2h")) == counts

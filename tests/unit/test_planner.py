@@ -352,6 +352,39 @@ def test_strict_order_holds_when_an_earlier_chunk_failed_after_it_was_planned() 
     assert recheck(replace(seen, covered=ranges((0, 30))), order) == order
 
 
+def test_strict_order_is_kept_within_a_batch_and_the_next_batch_waits_for_it() -> None:
+    one = model(strict(10), "s", fill=Fill("tail", allow_gap_skipping=False))
+    seen = observation(one, source("s", 0, 400), covered=ranges((0, 20)))
+    (order,) = orders(seen)
+    assert order.scope == ranges((20, 340))
+    assert recheck(seen, order) == order
+    assert isinstance(recheck(seen, replace(order, chunks=order.chunks[1:])), Wait)
+    assert isinstance(recheck(seen, replace(order, chunks=(order.chunks[0], order.chunks[2]))), Wait)
+    assert "strict order" in explain(seen, 350).reason
+    running = replace(seen, in_flight=order.scope)
+    assert [(type(one), one.reason) for one in plan(running)] == [
+        (Wait, "in strict order (allow_gap_skipping is false): what ends at 340 is still being worked on")
+    ]
+    assert chunks(replace(seen, covered=ranges((0, 340))))[0] == (340, 350)
+
+
+def test_strict_order_goes_on_after_the_repair_of_the_open_bucket() -> None:
+    one = model(partial(0, 100, align=100), "s", fill=Fill("tail", allow_gap_skipping=False))
+    seen = observation(one, source("s", 0, 400), covered=ranges((0, 250)), stale=ranges((210, 220)))
+    assert [(order.lane, order.scope) for order in orders(seen)] == [("repair", ranges((200, 300)))]
+    assert "what ends at 300 is repaired first" in waits(seen)[0].reason
+    repaired = replace(seen, covered=ranges((0, 300)), stale=NOTHING)
+    assert [(order.lane, order.scope) for order in orders(repaired)] == [("forward", ranges((300, 400)))]
+
+
+def test_strict_order_begins_beside_a_backfill_that_is_in_flight() -> None:
+    one = model(strict(10), "s", fill=Fill("head", allow_gap_skipping=False))
+    seen = observation(one, source("s", 0, 60))
+    forward, backfill = orders(seen)
+    assert recheck(replace(seen, in_flight=backfill.scope), forward) == forward
+    assert recheck(replace(seen, in_flight=forward.scope), backfill) == backfill
+
+
 def test_b52_a_stray_interval_in_the_far_future_does_not_freeze_forward() -> None:
     seen = observation(model(strict(10), "s"), source("s", 0, 40), covered=ranges((0, 20), (10**12, 10**12 + 10)))
     assert chunks(seen, "forward") == [(20, 30), (30, 40)]

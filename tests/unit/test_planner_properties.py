@@ -104,6 +104,10 @@ def chunks_of(orders: list[Order]) -> list[tuple[str, Interval, tuple[str, ...]]
     return [(order.lane, chunk, order.choices) for order in orders for chunk in order.chunks]
 
 
+def in_strict_order(seen: Observation) -> Observation:
+    return replace(seen, model=replace(seen.model, fill=replace(seen.model.fill, allow_gap_skipping=False)))
+
+
 def is_there(seen: Observation, group: tuple[Dependency, ...], member: Dependency, chunk: Interval) -> bool:
     """Position by position: does `member` have all that `chunk` reads?"""
     one = seen.inputs[member.model]
@@ -156,6 +160,8 @@ def test_planning_again_while_the_orders_are_in_flight_gives_none(seen: Observat
 @EXAMPLES
 @given(observations(), st.integers(1, 5), st.integers(1, 5))
 def test_any_batching_asks_for_the_same_chunks_as_one_by_one(seen: Observation, widened: int, listed: int) -> None:
+    # in strict order forward gives one batch at a time, so there its size decides how much that is
+    seen = replace(seen, model=replace(seen.model, fill=replace(seen.model.fill, allow_gap_skipping=True)))
     one_by_one = chunks_of(ordered(seen, caps=Caps(1, 1)))
     assert Counter(chunks_of(ordered(seen, caps=Caps(widened, listed)))) == Counter(one_by_one)
     assert Counter(chunks_of(ordered(seen))) == Counter(one_by_one)
@@ -188,10 +194,33 @@ def test_a_paused_model_waits_and_so_says_explain(seen: Observation) -> None:
 @given(observations())
 def test_orders_pass_their_recheck_until_something_changes(seen: Observation) -> None:
     for order in ordered(seen):
-        if order.lane == "forward" and not seen.model.fill.allow_gap_skipping:
-            continue
         assert recheck(seen, order) == order
         assert isinstance(recheck(replace(seen, in_flight=seen.in_flight | order.scope), order), Wait)
+
+
+@EXAMPLES
+@given(observations(), st.integers(1, 5), st.integers(1, 5))
+def test_orders_pass_their_recheck_while_all_the_others_are_in_flight(
+    seen: Observation, widened: int, listed: int
+) -> None:
+    seen = in_strict_order(seen)
+    orders = ordered(seen, caps=Caps(widened, listed))
+    running = seen.in_flight | IntervalSet.of(chunk for order in orders for chunk in order.chunks)
+    for order in orders:
+        assert recheck(replace(seen, in_flight=running - order.scope), order) == order
+
+
+@EXAMPLES
+@given(observations(), st.integers(1, 5))
+def test_in_strict_order_what_fails_is_the_last_that_forward_did(seen: Observation, listed: int) -> None:
+    """Whatever is given to workers, whichever of them fails: forward leaves no gap above the first that failed."""
+    seen = replace(in_strict_order(seen), in_flight=NOTHING, failed=NOTHING)
+    first = [order for order in ordered(seen, caps=Caps(listed, listed)) if order.lane == "forward"]
+    assert len(first) <= 1
+    if first:
+        failed = replace(seen, failed=first[0].scope)
+        later = [order for order in ordered(failed) if order.lane == "forward"]
+        assert all(chunk.start < first[0].chunks[0].start for _, chunk, _ in chunks_of(later))
 
 
 @EXAMPLES

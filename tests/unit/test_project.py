@@ -296,7 +296,7 @@ def test_an_override_of_no_model_is_an_error_with_the_nearest_name(tmp_path: Pat
 
 
 def test_s1_4_the_database_is_the_files_then_the_kinds_default_then_an_error(tmp_path: Path) -> None:
-    own = {"penstock.yml": CONFIG, "models/external/a.yml": "database: other\ntable: b\n"}
+    own = {"penstock.yml": CONFIG, "models/external/a.yml": "location: x\ndatabase: other\ntable: b\n"}
     assert list(read(tmp_path / "a", own).graph.models) == ["other.b"]
     default = {"penstock.yml": CONFIG, "models/external/a.yml": "location: x\n"}
     assert list(read(tmp_path / "b", default).graph.models) == ["raw.a"]
@@ -310,7 +310,7 @@ def test_b27_a_file_name_that_is_no_identifier_needs_a_table(tmp_path: Path, nam
         "cannot be the name of a table"
         in mistakes(tmp_path, {"penstock.yml": CONFIG, f"models/external/{name}": "location: x\n"})[0]
     )
-    fixed = {"penstock.yml": CONFIG, f"models/external/{name}": "table: fine\n"}
+    fixed = {"penstock.yml": CONFIG, f"models/external/{name}": "location: x\ntable: fine\n"}
     assert list(read(tmp_path, fixed).graph.models) == ["raw.fine"]
 
 
@@ -391,11 +391,11 @@ def test_s0_57_a_flag_that_disagrees_with_the_folder_is_an_error(tmp_path: Path)
 
 
 def test_a_source_says_how_it_is_observed(tmp_path: Path) -> None:
-    text = "location: /d\nformat: PARQUET\npartition: n\naxis: block\nlag: 3\nrecheck: 10\nttl: 30s\n"
+    text = "location: /d\nformat: PARQUET\npartition: n\naxis: block\nlag: 3\nttl: 30s\n"
     text += "completeness: watermark\n"
     found = source(read(tmp_path, {"penstock.yml": CONFIG, "models/external/b.yml": text}), "raw.b")
     assert (found.format, found.position, found.axis, found.axis_declared) == ("parquet", "n", "block", True)
-    assert (found.lag, found.recheck, found.completeness) == (3, 10, "watermark")
+    assert (found.lag, found.completeness) == (3, "watermark")
     assert (found.incremental_scan_seconds, found.full_scan_seconds) == (30, 30)
 
 
@@ -403,7 +403,7 @@ def test_a_source_says_how_it_is_observed(tmp_path: Path) -> None:
 def test_whether_the_last_position_is_complete_follows_from_the_axis(
     tmp_path: Path, axis: str, completeness: str
 ) -> None:
-    files = {"penstock.yml": CONFIG, "models/external/b.yml": f"position: n\naxis: {axis}\n"}
+    files = {"penstock.yml": CONFIG, "models/external/b.yml": f"location: x\nposition: n\naxis: {axis}\n"}
     assert source(read(tmp_path, files), "raw.b").completeness == completeness
 
 
@@ -421,9 +421,9 @@ def test_a_source_may_ask_a_query_or_a_program(tmp_path: Path) -> None:
     files = {
         "penstock.yml": CONFIG,
         "models/external/q.sql": front(
-            "position: at\n", "select min(at) as min, max(at) as max from {{ self.relation }}"
+            "location: x\nposition: at\n", "select min(at) as min, max(at) as max from {{ self.relation }}"
         ),
-        "models/external/p.yml": "position: at\nexec: python scripts/bounds.py --table 'a b'\n",
+        "models/external/p.yml": "location: x\nposition: at\nexec: python scripts/bounds.py --table 'a b'\n",
         "scripts/bounds.py": "print()\n",
     }
     project = read(tmp_path, files)
@@ -443,19 +443,32 @@ def test_a_source_may_ask_a_query_or_a_program(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_bounds_query_is_an_error(tmp_path: Path, query: str, said: str) -> None:
-    files = {**SHOP, "models/external/q.sql": front("position: at\n", query)}
+    files = {**SHOP, "models/external/q.sql": front("location: x\nposition: at\n", query)}
     found = mistakes(tmp_path, files)
     assert len(found) == 1
-    assert found[0].startswith("models/external/q.sql:4: ")
+    assert found[0].startswith("models/external/q.sql:5: ")
     assert said in found[0]
 
 
-@pytest.mark.parametrize("key", ["lag: 3", "recheck: 3", "completeness: inclusive", "axis: block"])
+@pytest.mark.parametrize("key", ["lag: 3", "completeness: inclusive", "axis: block"])
 def test_what_is_about_positions_needs_a_position(tmp_path: Path, key: str) -> None:
     files = {"penstock.yml": CONFIG, "models/external/b.yml": f"location: x\n{key}\n"}
     found = mistakes(tmp_path, files)
     assert len(found) == 1
     assert "needs `position`" in found[0]
+
+
+def test_what_sources_cannot_do_yet_is_refused(tmp_path: Path) -> None:
+    for text, said in (
+        ("location: x\nposition: at\nrecheck: 3\n", "b.yml:3: raw.b: recheck is not built yet in this release"),
+        ("position: at\n", "b.yml:1: raw.b: a source needs a location; a table that only a catalog knows is not built"),
+        ("position: at\nexec: x\n", "b.yml:1: raw.b: a source needs a location"),
+    ):
+        (found,) = mistakes(tmp_path, {"penstock.yml": CONFIG, "models/external/b.yml": text})
+        assert said in found
+    elsewhere = CONFIG + "overrides: {raw.b: {location: y}}\n"
+    files = {"penstock.yml": elsewhere, "models/external/b.yml": "position: at\n"}
+    assert source(read(tmp_path, files), "raw.b").location == "y"
 
 
 # The bundle

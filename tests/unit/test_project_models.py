@@ -222,6 +222,9 @@ def test_a_wrong_key_is_one_error_with_its_line(tmp_path: Path, keys: str, said:
         ),
         ("d.sql", front(BASE + "live: true\n"), "live: true"),
         ("d.sql", front(BASE + "manage: user\n"), "manage: user"),
+        ("d.sql", front(BASE + "on_schema_change: rebuild\n"), "on_schema_change: rebuild"),
+        ("d.sql", front(BASE + "dependencies: [{model: orders, on_change: rerun}]\n"), "on_change: rerun"),
+        ("d.sql", front(BASE + "dependencies: [[hourly, {model: orders, on_change: rerun}]]\n"), "on_change: rerun"),
     ],
 )
 def test_what_is_known_but_not_built_is_one_clear_error(tmp_path: Path, file: str, text: str, what: str) -> None:
@@ -242,21 +245,21 @@ position: at
 dependencies:
   - "{{external}}.orders"
   - [raw.a, {model: "{{ external }}.b", before: 1 day}]
-  - {model: customers, optional: true, on_change: rerun, finality: 1 hour}
+  - {model: customers, optional: true, on_change: ignore, finality: 1 hour}
   - {model: "{{transformation}}.hourly", before: 1 hour, after: 10 minutes}
 """
     files = {
         **SHOP,
         "models/transformations/m.sql": front(keys),
-        "models/external/a.yml": "position: at\n",
-        "models/external/b.yml": "position: at\n",
+        "models/external/a.yml": "location: x\nposition: at\n",
+        "models/external/b.yml": "location: x\nposition: at\n",
         "models/external/customers.yml": "location: x\n",
     }
     found = model(read(tmp_path, files), "shop.m")
     assert found.dependencies == (
         (Dependency("raw.orders"),),
         (Dependency("raw.a"), Dependency("raw.b", before=86400)),
-        (Dependency("raw.customers", optional=True, on_change="rerun", finality=3600),),
+        (Dependency("raw.customers", optional=True, finality=3600),),
         (Dependency("shop.hourly", before=3600, after=600),),
     )
 
@@ -272,7 +275,7 @@ def test_s1_5_changing_the_default_database_re_points_dependencies(tmp_path: Pat
 def test_a_ref_that_is_not_declared_is_added_and_a_gate_may_stay_unread(tmp_path: Path) -> None:
     files = {
         **one_model("interval: 1h\nposition: at\ndependencies: [raw.gate]\n"),
-        "models/external/gate.yml": "position: at\n",
+        "models/external/gate.yml": "location: x\nposition: at\n",
     }
     assert model(read(tmp_path, files), "shop.m").dependencies == (
         (Dependency("raw.gate"),),
@@ -283,14 +286,14 @@ def test_a_ref_that_is_not_declared_is_added_and_a_gate_may_stay_unread(tmp_path
 def test_a_ref_is_found_in_whatever_branch_it_stands(tmp_path: Path) -> None:
     old, new = "{{ ref('raw.old') }}", "{{ ref(self.database and 'orders') }}"
     query = f"select ordered_at as at from {{% if bounds.start < 0 %}}{old}{{% else %}}{new}{{% endif %}}"
-    files = {**one_model("interval: 1h\nposition: at\n", query), "models/external/old.yml": "position: at\n"}
+    files = {**one_model("interval: 1h\nposition: at\n", query), "models/external/old.yml": "location: x\nposition: at\n"}
     assert [d.model for d in model(read(tmp_path, files), "shop.m").inputs] == ["raw.old", "raw.orders"]
 
 
 def test_a_bare_table_must_be_unique(tmp_path: Path) -> None:
     files = {
         **one_model("interval: 1h\nposition: at\n", "select ordered_at as at from {{ ref('orders') }}"),
-        "models/external/other.yml": "database: lake\ntable: orders\nposition: at\n",
+        "models/external/other.yml": "location: x\ndatabase: lake\ntable: orders\nposition: at\n",
     }
     assert "'orders' means more than one table: lake.orders, raw.orders" in mistakes(tmp_path, files)[0]
 
@@ -325,7 +328,7 @@ def test_s0_6_a_cycle_is_an_error_that_names_its_edges(tmp_path: Path) -> None:
 BLOCKS = {
     "penstock.yml": CONFIG,
     "models/external/orders.yml": ORDERS,
-    "models/external/blocks.yml": "position: n\naxis: block\n",
+    "models/external/blocks.yml": "location: x\nposition: n\naxis: block\n",
 }
 
 

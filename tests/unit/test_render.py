@@ -27,8 +27,8 @@ def project_with(query: str, keys: str = "", axis: str = "second") -> Project:
     front = f"---\ninterval: 3600\nposition: at\nenv: {{PLACE: model}}\n{keys}---\n"
     files = {
         "penstock.yml": CONFIG,
-        "models/external/orders.yml": f"position: ordered_at\naxis: {axis}\n",
-        "models/external/backup.yml": f"position: saved_at\naxis: {axis}\n",
+        "models/external/orders.yml": f"location: x\nposition: ordered_at\naxis: {axis}\n",
+        "models/external/backup.yml": f"location: x\nposition: saved_at\naxis: {axis}\n",
         "models/external/customers.yml": "location: x\n",
         "models/transformations/m.sql": f"{front}{query}\n",
     }
@@ -211,6 +211,7 @@ def test_a_template_that_fails_later_names_its_file_and_line() -> None:
 # Bounds queries of sources
 
 BOUNDS = """---
+location: x
 position: at
 ---
 select min(at) as min, max(at) as max from {{ self.relation }}

@@ -62,8 +62,8 @@ def _looked_at(
             view, field = f"{_PARENT}{number}", quoted(str(rule.argument["field"]))
             reader.frame(reader.planned(_parent(job, rule, view))).createOrReplaceTempView(view)
             (name,) = _columns(rule.argument)
-            found = f"__penstock_f{number}"
-            joins += f" left join (select distinct {field} as {found} from {view}) on n.{quoted(name)} = {found}"
+            column = f"__penstock_f{number}"
+            joins += f" left join (select distinct {field} as {column} from {view}) on n.{quoted(name)} = {column}"
     counts = ", ".join(_violations(rule, number) for number, rule in enumerate(rules))
     (found,) = spark.sql(f"select {counts} from {_ROWS} n{joins}").collect()
     for number, rule in enumerate(rules):

@@ -1,10 +1,11 @@
 """Did the meaning of a model change, so that its table must be built anew?
 
-What counts: the text of the query without comments, spacing and letter case; the values of `env` and `var` it uses; the
-position, the axis, and the dependencies with their look-back, since they decide which rows the query sees.
+What counts: the text of the query without comments, spacing and letter case; the values of `env`, `var` and
+`self.interval` it uses; the position, the axis, and the dependencies with their look-back, since they decide which rows
+the query sees; of a source also where it is, how it is read, and whether its largest position is complete.
 
-What does not: the size and alignment of chunks (old chunks stay valid when it changes), limits, schedules, fill,
-checks, layout, tags, descriptions, retries. A changed parent is not part of it either: that its children are affected
+What does not: the size and alignment of chunks that the query does not mention (old chunks stay valid when it changes),
+limits, schedules, fill, checks, layout, tags, descriptions, retries. A changed parent is not part of it either: that its children are affected
 follows from the graph.
 """
 
@@ -42,11 +43,11 @@ def normalised(sql: str) -> str:
 
 
 def fingerprint(model: IntervalModel | Source, used: Mapping[str, object]) -> str:
-    """A hash of what the model's rows depend on; `used` are the values of `env` and `var` in its templates."""
+    """A hash of what the model's rows depend on; `used` are the values its templates take from elsewhere."""
     told: dict[str, object] = {"position": model.position, "axis": model.axis, "used": dict(used)}
     if isinstance(model, Source):
         told |= {"location": model.location, "format": model.format, "exec": model.exec}
-        told |= {"sql": normalised(model.bounds_sql or "")}
+        told |= {"sql": normalised(model.bounds_sql or ""), "completeness": model.completeness}
     else:
         groups = [[(d.model, d.before, d.after, d.optional) for d in group] for group in model.dependencies]
         told |= {"sql": normalised(model.sql), "dependencies": groups}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from penstock.intervals import Interval
 from penstock.models.axis import shown
@@ -23,6 +24,15 @@ class Caps:
 
 
 CAPS = Caps()
+_MOST_CHUNKS = 65_536
+"""Of one lane in one plan; what is left comes with the next."""
+
+
+def lane_orders(work: Work, lane: Lane, caps: Caps = CAPS) -> Iterator[Order]:
+    """The orders of one lane. In strict order forward gives one at a time: should it fail, nothing is above it."""
+    found = orders(work, lane, islice(work.chunks(lane), _MOST_CHUNKS), caps)
+    one_at_a_time = lane == "forward" and not work.seen.model.fill.allow_gap_skipping
+    return islice(found, 1) if one_at_a_time else found
 
 
 def orders(work: Work, lane: Lane, chunks: Iterable[Interval], caps: Caps = CAPS) -> Iterator[Order]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock.intervals import MAX_POSITION, MIN_POSITION, Interval, IntervalSet
+from penstock.planner.batches import lane_orders
 from penstock.planner.lanes import LANES, Work, work
 from penstock.planner.observation import Observation, Verdict
 from penstock.planner.verdicts import empty_inputs, reason_to_wait, verdicts, why_unbounded
@@ -45,6 +46,11 @@ def planned_at(one: Work, at: int) -> tuple[Lane, Interval] | None:
         run = _run_at(one, lane, at)
         if run is None:
             continue
+        if lane == "forward" and not one.seen.model.fill.allow_gap_skipping:
+            # only the first order of the run is given
+            first = next(lane_orders(one, lane), None)
+            if first is None or not first.chunks[0].start <= at < first.chunks[-1].end:
+                continue
         for chunk in one.cut(run, lane, near=at):
             if chunk.start <= at < chunk.end:
                 return lane, chunk

@@ -94,10 +94,14 @@ class Work:
             wanted = self.wanted(window)
             yield from reversed(wanted.parts) if newest_first else wanted
 
-    def next_start(self, frontier: int) -> int:
-        """Where strict order goes on: after the repair of the cell at the frontier, if it has one."""
-        part = self.repair.part_at(self.split)
-        return frontier if part is None else max(frontier, part.end)
+    @property
+    def unfinished(self) -> int | None:
+        """Where the work in flight ends, if forward has come no further without it: strict order waits for that."""
+        low, tip = self.ready.low, self.ready.tip
+        if low is None or tip is None:
+            return None
+        end, done = (one.end_below(tip) for one in (self.seen.in_flight, self.seen.covered))
+        return None if end is None or end <= low or (done is not None and end <= done) else end
 
     def _forward(self) -> Iterator[Interval]:
         if self.frontier is None or self.split == MAX_POSITION:
@@ -106,8 +110,8 @@ class Work:
         if self.seen.model.fill.allow_gap_skipping:
             yield from runs
             return
-        first = next(runs, None)
-        if first is not None and first.start <= self.next_start(self.frontier):
+        first = next(runs, None) if self.unfinished is None else None
+        if first is not None and first.start <= self.frontier:
             yield first
 
 

@@ -6,18 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
-from penstock.intervals import MIN_POSITION, Interval, IntervalSet
-from penstock.planner.batches import CAPS, Caps, orders
+from penstock.intervals import MIN_POSITION, NOTHING, Interval, IntervalSet
+from penstock.planner.batches import CAPS, Caps, lane_orders
 from penstock.planner.explain import next_chunk, why_nothing
-from penstock.planner.lanes import Work, work
+from penstock.planner.lanes import Work, frontier, work
 from penstock.planner.observation import Observation, Wait
 from penstock.planner.verdicts import reason_to_wait, verdicts
 from penstock.planner.words import place, span, spans
-from penstock.tasks import Lane, Order
+from penstock.tasks import Order
 
 Decision = Order | Wait
-_MOST_CHUNKS = 65_536
-"""Of one lane in one plan; what is left comes with the next."""
 _WINDOWS_FOR_A_REASON = 16
 """How far below the frontier a blocked gap is looked for: it is only said, nothing depends on it."""
 
@@ -27,7 +25,7 @@ def plan(seen: Observation, most: int = 2000, caps: Caps = CAPS) -> tuple[Decisi
     one = work(seen)
     if seen.paused:
         return (Wait(seen.model.name, "paused"),)
-    forward, repair, backfill = (_lane(one, lane, caps) for lane in ("forward", "repair", "backfill"))
+    forward, repair, backfill = (lane_orders(one, lane, caps) for lane in ("forward", "repair", "backfill"))
     # a quarter each for what is not new, so that a long catch-up starves nobody; what they leave goes to forward
     repairs = list(islice(repair, most // 4))
     backfills = list(islice(backfill, most // 4))
@@ -41,12 +39,15 @@ def plan(seen: Observation, most: int = 2000, caps: Caps = CAPS) -> tuple[Decisi
 
 def recheck(seen: Observation, order: Order) -> Order | Wait:
     """`order` if it still holds, right before it runs; `seen.in_flight` must not hold the order itself."""
-    one = work(seen)
+    one, axis = work(seen), seen.model.axis
     if _is_done(seen, order.scope):
-        return Wait(seen.model.name, f"up to date: {spans(order.scope, seen.model.axis)} is covered", order.lane)
+        return Wait(seen.model.name, f"up to date: {spans(order.scope, axis)} is covered", order.lane)
     for chunk in order.chunks:
-        if why := _objection(one, order, chunk):
+        if why := _objection(one, chunk):
             return Wait(seen.model.name, why, order.lane, chunk, verdicts(one, chunk))
+    if (gap := _gap_below(one, order)) is not None:
+        why = f"in strict order (allow_gap_skipping is false): what lies below {place(gap.start, axis)} comes first"
+        return Wait(seen.model.name, why, order.lane, gap, verdicts(one, gap))
     if _holds(one, order):
         return order
     fresh = {one.ready.choices(chunk) for chunk in order.chunks}
@@ -67,10 +68,6 @@ def permanent_gaps(seen: Observation) -> tuple[tuple[Interval, str], ...]:
             why = f"backfill is off, and forward began at {place(part.end, axis)}"
         found.append((part, why))
     return tuple(found)
-
-
-def _lane(one: Work, lane: Lane, caps: Caps) -> Iterator[Order]:
-    return orders(one, lane, islice(one.chunks(lane), _MOST_CHUNKS), caps)
 
 
 def _permanent(one: Work) -> IntervalSet:
@@ -113,15 +110,12 @@ def _newest_blocked(one: Work) -> Interval | None:
     return None
 
 
-def _objection(one: Work, order: Order, chunk: Interval) -> str:
+def _objection(one: Work, chunk: Interval) -> str:
     seen, found = one.seen, one.ready
     running = seen.in_flight.within(chunk.start, chunk.end)
     inside = found.low is not None and found.low <= chunk.start and found.high is not None and chunk.end <= found.high
-    if seen.paused or running or not inside or found.choices(chunk) is None:
-        return reason_to_wait(one, chunk)
-    if order.lane == "forward" and not seen.model.fill.allow_gap_skipping:
-        return _gap_below(seen, chunk)
-    return ""
+    ready = inside and not running and found.choices(chunk) is not None
+    return reason_to_wait(one, chunk) if seen.paused or not ready else ""
 
 
 def _is_done(seen: Observation, scope: IntervalSet) -> bool:
@@ -129,16 +123,17 @@ def _is_done(seen: Observation, scope: IntervalSet) -> bool:
     return not scope - (seen.covered.within(start, end) - seen.stale.within(start, end))
 
 
-def _gap_below(seen: Observation, chunk: Interval) -> str:
-    """In strict order a chunk waits for those below it, also when one of them was planned and then failed."""
-    undone = [end for one in (seen.in_flight, seen.failed) if (end := one.end_below(chunk.start)) is not None]
-    reached = seen.covered.end_below(chunk.start)
-    if (reached is None and not undone) or (reached is not None and reached == chunk.start):
-        return ""
-    if reached is not None and not undone:
-        undone = [chunk.start]
-    axis = seen.model.axis
-    return f"in strict order (allow_gap_skipping is false): what ends at {place(max(undone), axis)} is not done"
+def _gap_below(one: Work, order: Order) -> Interval | None:
+    """The first chunk that strict order forbids: below it something is neither done nor part of the order."""
+    if order.lane != "forward" or one.seen.model.fill.allow_gap_skipping:
+        return None
+    # what others work on is not done yet, so it counts for nothing here
+    reached = frontier(replace(one.seen, in_flight=NOTHING), one.ready)
+    for chunk in sorted(order.chunks):
+        if reached is None or chunk.start > reached:
+            return chunk
+        reached = max(reached, chunk.end)
+    return None
 
 
 def _holds(one: Work, order: Order) -> bool:

@@ -106,9 +106,15 @@ def _too_short(work: Work, chunk: Interval) -> str:
 
 def _out_of_order(work: Work, chunk: Interval) -> str:
     model, frontier = work.seen.model, work.frontier
-    if model.fill.allow_gap_skipping or frontier is None or chunk.start <= work.next_start(frontier):
+    if model.fill.allow_gap_skipping or frontier is None or chunk.end <= work.split:
         return ""
-    return f"in strict order (allow_gap_skipping is false): waits until {place(frontier, model.axis)} was reached"
+    said = "in strict order (allow_gap_skipping is false): what"
+    if work.unfinished is not None:
+        return f"{said} ends at {place(work.unfinished, model.axis)} is still being worked on"
+    repair = work.repair.part_at(work.split)
+    if repair is not None and repair.end > frontier:
+        return f"{said} ends at {place(repair.end, model.axis)} is repaired first"
+    return f"{said} begins at {place(frontier, model.axis)} comes first" if chunk.start > frontier else ""
 
 
 def _lane_off(work: Work, chunk: Interval) -> str:

@@ -20,7 +20,7 @@ from penstock.models.axis import SECOND, position
 from penstock.project import values
 from penstock.project.checks import built_checks
 from penstock.project.documents import Node, Scalar
-from penstock.project.drafts import Draft
+from penstock.project.drafts import NOT_YET, Draft
 from penstock.project.link import Linked, Member, Members, environment
 from penstock.project.problems import Problems
 from penstock.project.settings import Settings, is_relative
@@ -102,7 +102,7 @@ class Builder:
         )
 
     def _check_source(self, draft: Draft, column: str | None) -> None:
-        for key in ("axis", "lag", "recheck", "completeness") if column is None else ():
+        for key in ("axis", "lag", "completeness") if column is None else ():
             if key in draft.keys.entries:
                 self.problems.add(draft.at(key), f"{key!r} needs `position`: the column that carries the position")
         asks = draft.file.body is not None or "exec" in draft.keys.entries
@@ -111,6 +111,9 @@ class Builder:
         if draft.file.body is not None and "exec" in draft.keys.entries:
             self.problems.add(draft.at("exec"), "the bounds come from the query or from `exec`; keep one")
         location = values.typed(draft.keys.get("location"))
+        if location is None and draft.sound:
+            said = f"{draft.name}: a source needs a location; a table that only a catalog knows"
+            self.problems.add(draft.where, f"{said} {NOT_YET}", "write `location:`")
         if location and is_relative(location) and self.settings.target.state is not None:
             target = self.settings.target.name
             said = f"the location {location!r} is relative, but the target {target!r} has state:"

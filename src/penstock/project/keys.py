@@ -139,7 +139,7 @@ MODEL_KEYS: tuple[Key, ...] = (
     Key("position", NAME, "the column that carries the position", _SOURCE | _INTERVAL),
     Key("partition", NAME, "another spelling of position", _SOURCE | _INTERVAL),
     Key("axis", NAME, "what positions count: second, block, …", _SOURCE | _INTERVAL),
-    Key("location", TEXT, "where the table is; default: a catalog table of that name", _SOURCE),
+    Key("location", TEXT, "where the table is", _SOURCE),
     Key("format", NAME, "delta, or any format Spark reads", _SOURCE),
     Key("lag", LENGTH, "newest positions to ignore", _SOURCE),
     Key("recheck", LENGTH, "how much of the newest covered range to recompute at each full scan", _SOURCE),

@@ -195,7 +195,7 @@ def _drafts(reading: _Reading, problems: Problems) -> dict[str, Draft]:
 
 
 def _used(model: Model, settings: Settings) -> dict[str, object]:
-    """The values of `env` and `var` that the model's template can see."""
+    """The values of `env`, `var` and `self.interval` that the model's template can see."""
     sql = model.sql if isinstance(model, IntervalModel) else model.bounds_sql
     if sql is None:
         return {}
@@ -207,6 +207,9 @@ def _used(model: Model, settings: Settings) -> dict[str, object]:
     if "var" in names:
         asked = templates.constants_given(sql, "var")
         used |= {f"var.{key}": value for key, value in settings.vars.items() if asked is None or key in asked}
+    if isinstance(model, IntervalModel) and "self" in names:
+        own = templates.members_used(sql, "self")
+        used |= {"self.interval": model.interval.max} if own is None or "interval" in own else {}
     for kind, database in settings.databases.items():
         if kind in names:
             used[kind] = database

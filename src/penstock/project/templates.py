@@ -148,13 +148,13 @@ def name_line(source: str, name: str) -> int:
 
 def members_used(source: str, name: str) -> frozenset[str] | None:
     """X of every `name.X` and `name['X']`; None when `name` is used in another way too."""
-    tree = _parsed(source)[1]
-    total = sum(1 for node in tree.find_all(nodes.Name) if node.name == name)
+    tree, wanted = _parsed(source)[1], _SELF if name == "self" else name
+    total = sum(1 for node in tree.find_all(nodes.Name) if node.name == wanted)
     found = [
         member
         for kind in (nodes.Getattr, nodes.Getitem)
         for node in tree.find_all(kind)
-        if (member := _member(node, name)) is not None
+        if (member := _member(node, wanted)) is not None
     ]
     return frozenset(found) if len(found) == total else None
 

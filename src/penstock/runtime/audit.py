@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.engine.handle import TableMissing, latest_version
+from penstock.engine.handle import latest_version
+from penstock.errors import SourceError
 from penstock.models import IntervalModel
 from penstock.runtime.site import Site, position_column
 from penstock.state.records import Generation, World
@@ -14,40 +15,51 @@ if TYPE_CHECKING:
     from penstock.engine.audit import ForeignCommit
 
 
-def audit(site: Site, state: State, world: World) -> None:
-    """Raise an invalidation for what a commit touched that no task of ours owns; OPTIMIZE and its like are accepted."""
+def audit(site: Site, state: State, world: World) -> tuple[str, ...]:
+    """Judge the commits in our tables that no accepted task made; what could not be looked at, in words.
+
+    OPTIMIZE and its like are accepted. What else touched rows of ours raises an invalidation: they are computed again.
+    """
+    problems: list[str] = []
     for name, generation in world.working.items():
         model = site.graph.models.get(name)
         if isinstance(model, IntervalModel) and generation.accepted_snapshot is not None:
-            _audit(site, state, model, generation, generation.accepted_snapshot)
+            try:
+                _audit(site, state, model, generation, generation.accepted_snapshot)
+            except SourceError as error:
+                problems.append(f"{name}: {error.message}")
+    return tuple(problems)
 
 
 def _audit(site: Site, state: State, model: IntervalModel, generation: Generation, accepted: int) -> None:
     location, storage = site.table(generation.location), site.project.settings.target.storage
-    latest = latest_version(location, storage)
-    if latest == accepted:
+    latest, audited = latest_version(location, storage), generation.audited_snapshot
+    if latest is None or latest < accepted:
+        _lost(state, model, generation, f"the table at {location} is gone or was replaced by an older one")
+        return
+    if latest == accepted == audited:
         return
     from penstock.engine.audit import foreign_commits
 
-    try:
-        column = position_column(model)
-        if latest is None or column is None:
-            raise TableMissing(location)
-        found = foreign_commits(location, min(accepted, latest - 1), latest, (), position=column, storage=storage)
-    except TableMissing:
-        reason = f"the table at {location} is gone"
-        key = f"gone:{generation.id}:{accepted}"
-        state.invalidate(model.name, generation.covered, reason, "audit", key=key, rows_unknown=True)
-        return
+    column = position_column(model)
+    after = accepted if audited is None else audited
+    found = foreign_commits(location, after, latest, (), position=column, storage=storage) if column else ()
     owned = state.owned([commit.task for commit in found if commit.task is not None])
     foreign = [commit for commit in found if commit.task is None or commit.task not in owned]
-    harmful = [commit for commit in foreign if commit.scope & generation.covered]
-    for commit in harmful:
-        scope = commit.scope & generation.covered
+    for commit in foreign:
         key = f"foreign:{generation.id}:{commit.version}"
-        state.invalidate(model.name, scope, _reason(commit), "audit", key=key, rows_unknown=True)
-    if not harmful and len(foreign) == len(found):
+        if scope := commit.scope & generation.covered:
+            state.invalidate(model.name, scope, _reason(commit), "audit", key=key, rows_unknown=True)
+    if not found and accepted < latest:
         state.accept_snapshot(generation.no, accepted, latest)
+    elif len(foreign) == len(found) or latest == accepted:
+        state.judged(generation.no, latest)  # else a task of ours is just being accepted; the next look goes on here
+
+
+def _lost(state: State, model: IntervalModel, generation: Generation, reason: str) -> None:
+    key = f"gone:{generation.id}:{generation.accepted_snapshot}:{generation.epoch}"
+    state.invalidate(model.name, generation.covered, reason, "audit", key=key, rows_unknown=True)
+    state.forget_table(generation.no)
 
 
 def _reason(commit: ForeignCommit) -> str:

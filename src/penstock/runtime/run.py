@@ -57,7 +57,7 @@ class Summary:
 def run(workspace: Workspace, models: tuple[IntervalModel, ...], progress: Progress) -> Summary:
     """Observe every source once, then plan, claim and work until nothing is ready at those snapshots."""
     began = time.monotonic()
-    since = observe(workspace)
+    since = observe(workspace, progress)
     summary = Summary()
     with _crew(workspace, models, progress, since) as crew:
         crew.work_until_quiet(summary)
@@ -67,7 +67,7 @@ def run(workspace: Workspace, models: tuple[IntervalModel, ...], progress: Progr
     return summary
 
 
-def observe(workspace: Workspace) -> datetime:
+def observe(workspace: Workspace, progress: Progress) -> datetime:
     """Look at every source once and keep what was seen; look at our own tables for commits that are not ours.
 
     When that was, by the database's clock: what died before is tried again.
@@ -79,7 +79,8 @@ def observe(workspace: Workspace) -> datetime:
             workspace.state.record_source_error(record.model, record.error)
         elif record != known:
             workspace.state.record_source(record, known.snapshot if known else None, _replaced(known, record))
-    audit(workspace.site, workspace.state, world)
+    for problem in audit(workspace.site, workspace.state, world):
+        progress.note(problem)
     return world.at
 
 
@@ -162,7 +163,7 @@ class Crew:
         world = self._state.world(self._since)
         if world.revision != project.revision:
             return world
-        moved = self._state.reap()
+        moved = self._state.reap(self._workspace.worker)
         if world.events:
             moved += self._state.handle_events(partial(_affected, project))
         if moved:

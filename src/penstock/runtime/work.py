@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from penstock.engine.publish import FileSetChanged
 
 PUBLISH_ROUNDS = 5
+RETRY_PAUSE_SECONDS = 5.0
+"""A person waits for `run`: its own retries come soon."""
 
 
 class Engine(Protocol):
@@ -155,7 +157,7 @@ def _strategy(prepared: Job) -> str:
 def _failed(bench: Bench, lease: Lease, error: PenstockError, seconds: float) -> Finished:
     failure = error if isinstance(error, AttemptError) else _as_attempt_error(error)
     text = failure.message if failure.hint is None else f"{failure.message}\n{failure.hint}"
-    outcome = bench.state.fail(lease, failure.error_class, text, Cost(seconds=seconds))
+    outcome = bench.state.fail(lease, failure.error_class, text, Cost(seconds=seconds), RETRY_PAUSE_SECONDS)
     return Finished(lease.order, outcome, seconds, error=text)
 
 

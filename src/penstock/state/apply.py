@@ -91,6 +91,9 @@ def _store_models(database: Database, definitions: Sequence[Definition]) -> None
         }
         for one in definitions
     ]
+    database.run(
+        "forget_changed_sources", models=[row["id"] for row in rows], lineages=[row["lineage"] for row in rows]
+    )
     database.run_many("upsert_model", rows)
     # the edges of removed models stay: news from their parents still marks the tables that they keep
     database.run("delete_edges", models=[one.name for one in definitions])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from uuid import UUID
 
+from penstock.intervals import EVERYTHING
 from penstock.state.connection import Database
 
 
@@ -16,3 +17,15 @@ def owned(database: Database, tasks: Collection[UUID]) -> frozenset[UUID]:
 def accept_snapshot(database: Database, generation: int, expected: int, snapshot: int) -> None:
     """Serve a newer snapshot that holds the same rows, unless somebody published meanwhile."""
     database.run("accept_same_rows", generation=generation, expected=expected, snapshot=snapshot)
+
+
+def judged(database: Database, generation: int, snapshot: int) -> None:
+    """Every commit up to `snapshot` was looked at, and what somebody else changed was invalidated."""
+    database.run("judged", generation=generation, snapshot=snapshot)
+
+
+def forget_table(database: Database, generation: int) -> None:
+    """The table is gone, or another one lies in its place."""
+    with database.transaction():
+        database.run("forget_table", generation=generation)
+        database.run("forget_digests", generations=[generation], ranges=EVERYTHING)

@@ -75,6 +75,9 @@ def handle_events(database: Database, affected: Affected) -> int:
 
 
 def _handle(database: Database, event: _Event, affected: Affected) -> None:
+    if event.generation is not None and not database.value("is_working", bool, generation=event.generation):
+        database.run("delete_event", no=event.no)  # a build that was given up; nobody reads it
+        return
     consumers = database.rows("consumers", _Consumer, model=event.model)
     reach = _reach(event, consumers, affected)
     kept = database.rows("lock_consumers", _Kept, models=sorted(reach))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from math import inf
 from random import SystemRandom
 from typing import Literal, assert_never
 
@@ -32,7 +33,13 @@ class _Case:
 
 
 def fail(
-    database: Database, lease: Lease, error_class: ErrorClass, error: str, cost: Cost, *, log_tail: str = ""
+    database: Database,
+    lease: Lease,
+    error_class: ErrorClass,
+    error: str,
+    cost: Cost,
+    *,
+    most_pause_seconds: float = inf,
 ) -> Verdict:
     """Record a failure and what follows from it. Saying it twice gives the same answer."""
     if error_class == "lost":
@@ -51,8 +58,8 @@ def fail(
             outcome="failed",
             error_class=error_class,
             error=error,
-            log_tail=log_tail,
             metrics=Jsonb(asdict(cost)),
+            most_pause_seconds=most_pause_seconds,
         )
 
 
@@ -73,13 +80,15 @@ def _end(
     outcome: str,
     error_class: ErrorClass,
     error: str,
-    log_tail: str = "",
     metrics: Jsonb | None = None,
+    most_pause_seconds: float = inf,
 ) -> Verdict:
     """One transaction: the attempt ends, and the task is tried again, split or dead."""
     before = database.rows("earlier_endings", Ending, task=case.task, attempt=case.attempt)
     endings = (*before, Ending(error_class, case.worker))
     step = next_step(endings, len(case.order.chunks), case.max_attempts, _DICE)
+    if isinstance(step, Retry):
+        step = Retry(min(step.after_seconds, most_pause_seconds))
     verdict = _take(database, case, step, at_once=outcome == "lost")
     database.run(
         "end_attempt",
@@ -89,7 +98,6 @@ def _end(
         followed_by=verdict,
         error_class=error_class,
         error=f"{error}\n{step.why}" if isinstance(step, Die) and error_class != "user" else error,
-        log_tail=log_tail,
         metrics=metrics,
     )
     database.run("wake")

@@ -81,7 +81,9 @@ class Publication:
         no, lease = self.generation.no, self._lease
         database = self._database
         at = database.value("intent_at", datetime, task=lease.task, attempt=lease.attempt)
-        database.run("accept_snapshot", generation=no, snapshot=commit.snapshot, data_timestamp=at)
+        database.run(
+            "accept_snapshot", generation=no, snapshot=commit.snapshot, written=commit.written, data_timestamp=at
+        )
         written = database.value(
             "insert_frontier",
             int,

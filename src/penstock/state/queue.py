@@ -99,7 +99,6 @@ def release(database: Database, lease: Lease, reason: str) -> None:
             followed_by=None,
             error_class=None,
             error=reason,
-            log_tail="",
             metrics=None,
         )
         database.run("finish_task", task=lease.task, state="cancelled")

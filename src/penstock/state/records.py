@@ -55,6 +55,8 @@ class GenerationHead:
     """As stored: relative to the warehouse when it lies inside."""
     epoch: int
     accepted_snapshot: int | None
+    audited_snapshot: int | None
+    """Every commit up to this one is ours, or was judged."""
     data_timestamp: datetime | None
 
 

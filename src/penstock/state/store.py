@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from math import inf
 from uuid import UUID
 
 from penstock.errors import ConflictError, ErrorClass
@@ -48,7 +49,6 @@ class State:
     def __init__(self, database: Database) -> None:
         self.database = database
         self._folds: dict[int, Fold] = {}
-        self._worker: str | None = None
         self._listener = wakeup.Listener(database)
 
     @classmethod
@@ -147,15 +147,15 @@ class State:
         queue.release(self.database, lease, reason)
 
     def fail(
-        self, lease: Lease, error_class: ErrorClass, error: str, cost: Cost, log_tail: str = ""
+        self, lease: Lease, error_class: ErrorClass, error: str, cost: Cost, most_pause_seconds: float = inf
     ) -> failure.Verdict:
-        return failure.fail(self.database, lease, error_class, error, cost, log_tail=log_tail)
+        return failure.fail(self.database, lease, error_class, error, cost, most_pause_seconds=most_pause_seconds)
 
-    def reap(self) -> int:
-        return failure.reap(self.database, self._worker)
+    def reap(self, own_worker: str | None = None) -> int:
+        """Requeue what lost workers held; `own_worker` is alive, whatever its session lock says."""
+        return failure.reap(self.database, own_worker)
 
     def register_worker(self, worker: str, info: Mapping[str, object]) -> None:
-        self._worker = worker
         workers.register_worker(self.database, worker, info)
 
     def heartbeat(self, leases: Collection[Lease]) -> tuple[Lease, ...]:
@@ -186,6 +186,14 @@ class State:
     def accept_snapshot(self, generation: int, expected: int, snapshot: int) -> None:
         """Serve a newer snapshot that holds the same rows, unless somebody published meanwhile."""
         audit.accept_snapshot(self.database, generation, expected, snapshot)
+
+    def judged(self, generation: int, snapshot: int) -> None:
+        """Every commit up to `snapshot` was looked at."""
+        audit.judged(self.database, generation, snapshot)
+
+    def forget_table(self, generation: int) -> None:
+        """The table is gone: the next publish makes a new one."""
+        audit.forget_table(self.database, generation)
 
     # change
 

@@ -49,6 +49,8 @@ create table generation (
   state text not null check (state in ('building', 'ready', 'current', 'retired', 'purged')),
   epoch bigint not null default 0,
   accepted_snapshot bigint,
+  -- every commit up to this one is ours, or was judged
+  audited_snapshot bigint,
   data_timestamp timestamptz,
   created_at timestamptz not null default clock()
 );

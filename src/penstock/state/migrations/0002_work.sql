@@ -62,7 +62,6 @@ create table attempt (
   followed_by text check (followed_by in ('retrying', 'dead', 'split')),
   error_class text check (error_class in ('user', 'engine', 'lost', 'conflict')),
   error text,
-  log_tail text not null default '',
   warnings jsonb not null default '[]',
   metrics jsonb not null default '{}',
   started_at timestamptz not null default clock(),

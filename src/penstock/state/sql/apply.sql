@@ -102,3 +102,8 @@ select pg_notify('penstock_' || 'task'::regclass::oid, '');
 -- name: channel
 -- The name that `wake` notifies.
 select 'penstock_' || 'task'::regclass::oid;
+
+-- name: forget_changed_sources
+-- Bounds of another column, place or rule are no bounds: the source is observed anew.
+delete from source s using model m, unnest(%(models)s::text[], %(lineages)s::text[]) as now (id, lineage)
+where m.id = s.model and now.id = m.id and now.lineage <> m.lineage;

@@ -100,3 +100,7 @@ where no = %(no)s;
 -- name: bury_event
 -- Its consumers were asked to do everything; the row stays for people.
 update event set dead = true where no = %(no)s;
+
+-- name: is_working
+-- Whether anybody reads this build.
+select state in ('building', 'current') from generation where id = %(generation)s::uuid;

@@ -8,7 +8,8 @@ returning basis_epoch;
 
 -- name: lock_generation_head
 -- Publishing is serialised here, for milliseconds. First the generation, then the task: everybody's order.
-select no, id, model, fingerprint, state, location, epoch, accepted_snapshot, data_timestamp
+select no, id, model, fingerprint, state, location, epoch, accepted_snapshot, audited_snapshot,
+  data_timestamp
 from generation where no = %(generation)s for no key update;
 
 -- name: intent_at
@@ -16,9 +17,14 @@ from generation where no = %(generation)s for no key update;
 select coalesce(intent_at, started_at) from attempt where task = %(task)s and n = %(attempt)s;
 
 -- name: accept_snapshot
--- An adopted commit may be older than what was accepted since.
+-- An adopted commit may be older than what was accepted since. A commit of somebody else below ours is still to be judged.
 update generation
-set accepted_snapshot = greatest(accepted_snapshot, %(snapshot)s::bigint), data_timestamp = %(data_timestamp)s
+set accepted_snapshot = greatest(accepted_snapshot, %(snapshot)s::bigint),
+  audited_snapshot = case
+    when audited_snapshot is null or (%(written)s and audited_snapshot = %(snapshot)s::bigint - 1) then %(snapshot)s
+    else audited_snapshot
+  end,
+  data_timestamp = %(data_timestamp)s
 where no = %(generation)s;
 
 -- name: insert_frontier

@@ -65,7 +65,7 @@ for update;
 -- Only an open attempt can end.
 update attempt
 set outcome = %(outcome)s, followed_by = %(followed_by)s, error_class = %(error_class)s, error = %(error)s,
-  log_tail = %(log_tail)s, metrics = coalesce(%(metrics)s::jsonb, metrics), ended_at = clock()
+  metrics = coalesce(%(metrics)s::jsonb, metrics), ended_at = clock()
 where task = %(task)s and n = %(attempt)s and outcome is null;
 
 -- name: finish_task

@@ -8,7 +8,8 @@ select
 
 -- name: world_generations
 -- Those that serve or are being built, of models that are still in the project.
-select g.no, g.id, g.model, g.fingerprint, g.state, g.location, g.epoch, g.accepted_snapshot, g.data_timestamp
+select g.no, g.id, g.model, g.fingerprint, g.state, g.location, g.epoch, g.accepted_snapshot,
+  g.audited_snapshot, g.data_timestamp
 from generation g join model m on m.id = g.model
 where g.state in ('building', 'current') and m.removed_at is null and m.type <> 'source'
 order by g.no;
