@@ -18,6 +18,7 @@ import psycopg
 import pytest
 
 from penstock.errors import StateError
+from penstock.state.connection import Database
 from penstock.state.embedded import attachment, watch
 from penstock.state.embedded.locks import try_lock
 from penstock.state.embedded.patience import poll
@@ -213,6 +214,71 @@ def test_a_new_project_gets_a_private_server_that_ends_with_its_client(new_proje
         assert stat.S_IMODE(placed(new_project).run.stat().st_mode) == 0o700
         assert Path(f"/proc/{pid}").stat().st_uid == placed(new_project).account.uid != 0
     assert until(lambda: not alive(pid))
+
+
+OUTSIDE = {
+    "PGHOST": "/nowhere",
+    "PGHOSTADDR": "127.0.0.1",
+    "PGPORT": "1",
+    "PGUSER": "somebody",
+    "PGDATABASE": "elsewhere",
+    "PGPASSWORD": "guess",
+    "PGPASSFILE": "/nowhere",
+    "PGOPTIONS": "-c work_mem=1MB",
+    "PGSSLMODE": "verify-full",
+    "PGSSLROOTCERT": "system",
+    "PGSSLNEGOTIATION": "direct",
+    "PGSSLCERTMODE": "require",
+    "PGSSLMINPROTOCOLVERSION": "nonsense",
+    "PGSSLMAXPROTOCOLVERSION": "nonsense",
+    "PGCHANNELBINDING": "require",
+    "PGREQUIREAUTH": "md5",
+    "PGREQUIREPEER": "somebody",
+    "PGGSSENCMODE": "require",
+    "PGTARGETSESSIONATTRS": "standby",
+    "PGLOADBALANCEHOSTS": "nonsense",
+    "PGMINPROTOCOLVERSION": "3.2",
+    "PGMAXPROTOCOLVERSION": "nonsense",
+    "PGCONNECT_TIMEOUT": "nonsense",
+    "PGCLIENTENCODING": "LATIN1",
+    "PGAPPNAME": "somebody",
+}
+
+
+def test_no_variable_of_the_environment_leads_elsewhere(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them at once, and each by itself; a service can only fill in what is missing."""
+    service = tmp_path / "services"
+    service.write_text("[other]\nhost=/nowhere\nhostaddr=127.0.0.1\noptions=-c work_mem=1MB\nsslmode=verify-full\n")
+    outside = OUTSIDE | {"PGSERVICE": "other", "PGSERVICEFILE": str(service)}
+    cases = [outside, *({name: value} for name, value in OUTSIDE.items()), {k: outside[k] for k in list(outside)[-2:]}]
+    with EmbeddedPostgres.attach(project, ENVIRON) as server:
+        for case in cases:
+            with monkeypatch.context() as patch:
+                for name, value in case.items():
+                    patch.setenv(name, value)
+                with psycopg.connect(server.dsn) as line:
+                    assert line.execute("show data_directory").fetchone() == (str(placed(project).data),)
+                    assert line.execute("show work_mem").fetchone() == ("4MB",)
+                    assert line.info.encoding == "utf-8"
+
+
+def test_a_connection_string_that_says_less_is_led_elsewhere(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attachment, "_NOTHING_FROM_OUTSIDE", {})
+    monkeypatch.setenv("PGHOSTADDR", "127.0.0.1")
+    with EmbeddedPostgres.attach(project, ENVIRON) as server, pytest.raises(psycopg.OperationalError):
+        psycopg.connect(server.dsn)
+
+
+def test_settings_of_a_session_come_from_us(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGTZ", "Australia/Brisbane")
+    monkeypatch.setenv("PGDATESTYLE", "German")
+    with EmbeddedPostgres.attach(project, ENVIRON) as server:
+        database = Database.connect(server.dsn, "public")
+        found = database.connection.execute("select current_setting('timezone'), current_setting('datestyle')").fetchone()
+        database.close()
+    assert found == ("UTC", "ISO, DMY")
 
 
 def test_the_second_client_shares_the_server_at_once_and_outlives_the_first(project: Path) -> None:

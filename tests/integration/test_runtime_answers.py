@@ -22,7 +22,8 @@ from penstock.runtime.workspace import Workspace
 
 STATUS = {
     "name", "type", "desired", "health", "reason", "generation", "location", "snapshot", "axis", "coverage", "gaps",
-    "available", "stale", "data_timestamp", "lag_seconds", "target_lag_seconds", "tasks", "last_error", "permanent_gaps",
+    "available", "stale", "permanent_gaps", "data_timestamp", "lag_seconds", "target_lag_seconds", "tasks",
+    "last_error",
 }  # fmt: skip
 TASK = {
     "id", "model", "lane", "scope", "state", "attempt", "reason", "strategy", "strategy_reason", "spark_jobs",

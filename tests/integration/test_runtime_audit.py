@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -123,6 +124,30 @@ def test_damage_while_new_rows_arrive_is_repaired_too(trial: Deployment) -> None
     trial.land("numbers", range(40, 60))
     assert trial.run().failed == 0
     assert is_exact(trial, 60)
+
+
+def test_damage_done_during_a_run_is_repaired_by_the_next(trial: Deployment) -> None:
+    place = trial.place("copy")
+    trial.land("numbers", range(40, 60))
+    trial.run("copy", step=Fault("staged", lambda: deleted(trial, DeltaTable(place))))
+    trial.run()
+    assert is_exact(trial, 60)
+
+
+def test_a_removed_table_is_rebuilt(trial: Deployment) -> None:
+    shutil.rmtree(trial.place("copy"))
+    assert trial.run().failed == 0
+    assert is_exact(trial)
+    trial.land("numbers", range(40, 60))
+    trial.run()
+    assert is_exact(trial, 60)
+
+
+def test_a_table_that_is_removed_again_is_rebuilt_again(trial: Deployment) -> None:
+    for _ in range(3):
+        shutil.rmtree(trial.place("copy"))
+        assert trial.run().failed == 0
+        assert is_exact(trial)
 
 
 # what only arranges rows anew

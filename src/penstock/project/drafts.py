@@ -16,12 +16,7 @@ from penstock.project.settings import Settings
 from penstock.project.shapes import IDENTIFIER
 
 NOT_YET = "is not built yet in this release"
-_LATER_VALUES = (
-    ("update_strategy", "append"),
-    ("live", "true"),
-    ("manage", "user"),
-    ("on_schema_change", "rebuild"),
-)
+_LATER_VALUES = (("update_strategy", "append"), ("manage", "user"), ("on_schema_change", "rebuild"))
 _SIGNS: tuple[tuple[str, ModelType], ...] = (("interval", "interval"), ("schedule", "full"), ("target_lag", "dynamic"))
 
 
@@ -239,6 +234,8 @@ def _later_model(file: ModelFile, kind: ModelType, keys: Table) -> list[tuple[Wh
         later.append((keys.at("exec"), "a model made by a script"))
     elif kind != "interval":
         later.append((keys.at("schedule" if kind == "full" else "target_lag"), f"a {kind} model"))
+    if values.flag(keys.get("live"), False):
+        later.append((keys.at("live"), "live: true"))
     for key, value in _LATER_VALUES:
         if values.typed(keys.get(key)) == value:
             later.append((keys.at(key), f"{key}: {value}"))

@@ -19,6 +19,7 @@ T = TypeVar("T")
 SETTINGS = {
     "application_name": "penstock",
     "timezone": "UTC",
+    "datestyle": "ISO",
     # a worker that stops inside its completion must not block recovery for ever
     "idle_in_transaction_session_timeout": "60s",
     "statement_timeout": "120s",

@@ -13,6 +13,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from psycopg import pq
+from psycopg.conninfo import make_conninfo
+
 from penstock.errors import StateError
 from penstock.state.embedded.account import Account
 from penstock.state.embedded.binaries import Programs, find, programs_for, programs_in
@@ -22,6 +25,31 @@ from penstock.state.embedded.launch import PORT, Up, answering, ensure_watcher, 
 from penstock.state.embedded.locks import lock, locked
 from penstock.state.embedded.place import Place, control_folder, read_place, refuse, settle
 from penstock.state.embedded.server import Inspection
+
+
+# Whatever libpq would otherwise take from a PG* variable, in the words that it takes for "nothing special".
+_NOTHING_FROM_OUTSIDE = {
+    "hostaddr": "",
+    "options": "",
+    "passfile": "",
+    "requirepeer": "",
+    "require_auth": "scram-sha-256",
+    "channel_binding": "disable",
+    "target_session_attrs": "any",
+    "load_balance_hosts": "disable",
+    "client_encoding": "UTF8",
+    "application_name": "penstock",
+    "connect_timeout": "10",
+    "min_protocol_version": "3.0",
+    "max_protocol_version": "3.0",
+    "gssencmode": "disable",
+    "sslmode": "disable",
+    "sslnegotiation": "postgres",
+    "sslcertmode": "disable",
+    "sslrootcert": "",
+    "ssl_min_protocol_version": "",
+    "ssl_max_protocol_version": "",
+}
 
 
 def attach(project: Path, environ: Mapping[str, str]) -> tuple[int, str]:
@@ -106,12 +134,17 @@ def _own_control_folder(project: Path) -> Path:
 
 
 def _dsn(place: Place) -> str:
-    """Every part is given, so that no PG* variable of the caller's environment has a say."""
-    parts = {
+    """Every part is given, so that no PG* variable of the caller's environment leads elsewhere.
+
+    Four variables cannot be answered here. PGSERVICE only fills in what is missing, which is nothing; PGTZ, PGDATESTYLE
+    and PGGEQO are settings of a session. One that PostgreSQL does not know still makes it refuse, and name it.
+    """
+    known = {one.keyword.decode() for one in pq.Conninfo.get_defaults()}  # an older libpq refuses words that it does not know
+    parts = {name: value for name, value in _NOTHING_FROM_OUTSIDE.items() if name in known} | {
         "host": str(place.run),
         "port": str(PORT),
         "user": USER,
         "dbname": "postgres",
         "password": password(place.project),
     }
-    return " ".join(f"{name}={value}" for name, value in parts.items())
+    return make_conninfo("", **parts)
