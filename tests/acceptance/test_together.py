@@ -97,7 +97,7 @@ def test_a_task_that_took_two_workers_with_it_is_set_aside_and_said(orders: Shel
     killed_at(orders, "staged")
     killed_at(orders, "delta committed")
     answer = orders.json("run", code=1)
-    assert answer["failed"] == 1
+    assert answer["failed"] >= 1  # whatever ran in the two workers
     assert orders.json("tasks", "--failed")["tasks"][0]["state"] == "dead"
     assert orders.json("run")["failed"] == 0  # a new run tries again what an older one gave up
     assert orders.json("verify")["differences"] == 0

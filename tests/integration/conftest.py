@@ -134,20 +134,30 @@ class Story:
         parent = self.state.world().working.get("core.a")
         return {"core.a": Pin(parent.location, snapshot, None, str(parent.id))} if parent else {}
 
-    def commit(self, lease: Lease, epoch: int, inputs: int = 1, snapshot: int = 1, changed: bool = True) -> Commit:
-        chunks = tuple(ChunkResult(chunk, 7, changed) for chunk in lease.order.chunks)
+    def commit(
+        self, lease: Lease, epoch: int, inputs: int = 1, snapshot: int | None = None, changed: bool = True
+    ) -> Commit:
+        chunks = tuple(ChunkResult(chunk, 7, changed, (7, 1, 2)) for chunk in lease.order.chunks)
+        if snapshot is None:
+            [[head]] = self.execute(
+                "select coalesce(accepted_snapshot, 0) from generation where no = %s", lease.generation
+            )
+            assert isinstance(head, int)
+            snapshot = head + changed
         return Commit(snapshot, chunks, self.frontier(lease, inputs), epoch, written=changed)
 
     def record(self, lease: Lease, commit: Commit, state: State | None = None) -> None:
         with (state or self.state).publishing(lease) as publication:
             publication.record(commit, self.cost, "interval", ())
 
-    def publish(self, lease: Lease, inputs: int = 1, snapshot: int = 1, changed: bool = True) -> None:
+    def publish(self, lease: Lease, inputs: int = 1, snapshot: int | None = None, changed: bool = True) -> None:
         """Intend and publish, without anything in between."""
         epoch = self.state.intend(lease, self.frontier(lease, inputs), None, "staging")
         self.record(lease, self.commit(lease, epoch, inputs, snapshot, changed))
 
-    def build(self, *chunks: tuple[int, int], model: str = "core.a", inputs: int = 1, snapshot: int = 1) -> Lease:
+    def build(
+        self, *chunks: tuple[int, int], model: str = "core.a", inputs: int = 1, snapshot: int | None = None
+    ) -> Lease:
         """Order, claim and publish."""
         lease = self.lease(*chunks, model=model)
         self.publish(lease, inputs, snapshot)

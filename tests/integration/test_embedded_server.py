@@ -276,7 +276,9 @@ def test_settings_of_a_session_come_from_us(project: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PGDATESTYLE", "German")
     with EmbeddedPostgres.attach(project, ENVIRON) as server:
         database = Database.connect(server.dsn, "public")
-        found = database.connection.execute("select current_setting('timezone'), current_setting('datestyle')").fetchone()
+        found = database.connection.execute(
+            "select current_setting('timezone'), current_setting('datestyle')"
+        ).fetchone()
         database.close()
     assert found == ("UTC", "ISO, DMY")
 

@@ -12,6 +12,7 @@ from deployment import Deployment, commit
 from faults import Fault, Killed, raising
 
 from penstock.intervals import ranges
+from penstock.runtime.verifying import verify
 from penstock.runtime.workspace import apply
 
 COPY = "select n, value from {{ ref('raw.numbers') }}"
@@ -134,20 +135,13 @@ def test_damage_done_during_a_run_is_repaired_by_the_next(trial: Deployment) -> 
     assert is_exact(trial, 60)
 
 
-def test_a_removed_table_is_rebuilt(trial: Deployment) -> None:
-    shutil.rmtree(trial.place("copy"))
-    assert trial.run().failed == 0
-    assert is_exact(trial)
+def test_rows_that_others_put_where_nothing_is_covered_are_found_by_verify(trial: Deployment) -> None:
+    commit(trial.place("copy"), {"n": [5000, 5001, 5002], "value": [1, 2, 3]})
     trial.land("numbers", range(40, 60))
     trial.run()
-    assert is_exact(trial, 60)
-
-
-def test_a_table_that_is_removed_again_is_rebuilt_again(trial: Deployment) -> None:
-    for _ in range(3):
-        shutil.rmtree(trial.place("copy"))
-        assert trial.run().failed == 0
-        assert is_exact(trial)
+    with trial.opened() as workspace:
+        verdicts = verify(workspace, workspace.interval_models(("copy",)), None, None)
+    assert [(one.strays, one.differences) for one in verdicts] == [(3, 3)]
 
 
 # what only arranges rows anew
@@ -206,6 +200,40 @@ def test_tidying_between_two_attempts_of_a_task_does_not_disturb_its_adoption(tr
     assert trial.run().failed == 0
     assert is_exact(trial, 60)
     assert trial.most_commits("copy") == 1
+
+
+# tables that vanish
+
+
+def test_a_removed_table_is_rebuilt(trial: Deployment) -> None:
+    shutil.rmtree(trial.place("copy"))
+    assert trial.run().failed == 0
+    assert is_exact(trial)
+    trial.land("numbers", range(40, 60))
+    trial.run()
+    assert is_exact(trial, 60)
+
+
+def test_a_table_that_is_removed_again_is_rebuilt_again(trial: Deployment) -> None:
+    for _ in range(3):
+        shutil.rmtree(trial.place("copy"))
+        assert trial.run().failed == 0
+        assert is_exact(trial)
+
+
+def test_damage_in_a_rebuilt_table_is_noticed_although_the_old_one_had_damage_at_the_same_snapshot(
+    trial: Deployment,
+) -> None:
+    trial.model("copy", COPY, "interval: 40")
+    versions = []
+    for _ in range(2):
+        shutil.rmtree(trial.place("copy"))
+        trial.run()
+        deleted(trial, DeltaTable(trial.place("copy")))
+        versions.append(DeltaTable(trial.place("copy")).version())
+        trial.run()
+        assert is_exact(trial)
+    assert len(set(versions)) == 1
 
 
 # commits of ours that nobody accepted

@@ -12,6 +12,7 @@ import pytest
 from penstock.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
 from penstock.state import events
 from penstock.state.records import Definition, SourceRecord
+from penstock.state.statements import statements
 from penstock.tasks import Pin
 
 if TYPE_CHECKING:
@@ -277,6 +278,48 @@ def test_a_rebuild_aside_does_not_disturb_the_table_that_serves(story: Story) ->
     assert story.state.world().current["core.b"].stale == NOTHING
 
 
+def test_a_rebuild_that_was_taken_back_recomputes_nothing(story: Story) -> None:
+    """Its news came late: the old query serves again, and nobody reads what the given-up table holds."""
+    both_built(story)
+    before = story.state.world().working
+    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    story.build((0, 10), snapshot=1)
+    handle(story)
+    story.build((10, 20), snapshot=2)
+    story.state.apply("r1", b"", {}, story.definitions())
+    lease = story.lease((20, 30), model="core.b")
+    assert handle(story) == 1
+    assert (story.state.world().events, story.execute("select count(*) from event")) == (0, [(0,)])
+    assert story.state.world().working == before
+    story.publish(lease)
+    assert story.stale("core.b") == NOTHING
+
+
+def test_news_of_a_table_that_gave_way_to_another_is_dropped(story: Story) -> None:
+    both_built(story)
+    story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me")
+    story.build((0, 10), snapshot=2)
+    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    story.build((0, 10), (10, 20), snapshot=1)
+    story.state.cutover(["core.a", "core.b"])
+    story.build((0, 10), (10, 20), model="core.b", inputs=1)
+    handle(story)
+    assert story.state.world().events == 0
+    assert story.stale("core.b") == NOTHING
+
+
+def test_if_every_generation_had_a_say_a_given_up_rebuild_would_mark_the_table_that_serves(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(statements(), "is_working", "select true from generation where id = %(generation)s::uuid")
+    both_built(story)
+    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    story.build((0, 10), snapshot=1)
+    story.state.apply("r1", b"", {}, story.definitions())
+    handle(story)
+    assert story.stale("core.b") == ranges((0, 10))
+
+
 # sources
 
 
@@ -284,6 +327,28 @@ def test_a_first_observation_is_kept(story: Story) -> None:
     assert story.state.record_source(record(3), None)
     seen = story.state.world().sources["raw.events"]
     assert (seen.snapshot, seen.min_pos, seen.end_pos, seen.columns) == (3, 0, 100, {"ts": "long"})
+
+
+def test_a_source_that_is_declared_otherwise_is_observed_anew(story: Story) -> None:
+    """Its bounds were those of another column, place or rule."""
+    story.state.record_source(record(3), None)
+    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    assert story.state.world().sources["raw.events"].end_pos == 100
+    story.state.apply("r3", b"", {}, story.definitions(a="new", events="other position"))
+    assert story.state.world().sources == {}
+    assert not story.connect().record_source(record(4), 3), "it was derived from the old bounds"
+    assert story.state.record_source(record(1, end=7), None)
+    assert story.state.world().sources["raw.events"].end_pos == 7
+
+
+def test_a_source_that_comes_back_declared_otherwise_is_observed_anew(story: Story) -> None:
+    story.state.record_source(record(3), None)
+    source, *_ = story.definitions()
+    for revision, definitions in (("r2", ()), ("r3", (source,)), ("r4", ())):
+        story.state.apply(revision, b"", {}, definitions)
+    assert story.execute("select end_pos from source") == [(100,)]
+    story.state.apply("r5", b"", {}, (replace(source, fingerprint="other"),))
+    assert story.execute("select end_pos from source") == []
 
 
 def test_of_two_that_look_at_once_the_later_state_wins(story: Story) -> None:

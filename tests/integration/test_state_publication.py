@@ -15,6 +15,7 @@ from penstock.intervals import NOTHING, Interval, IntervalSet, ranges
 from penstock.planner.coverage import invalidated, published
 from penstock.state import invalidation
 from penstock.state.folding import Fold, SignedRow, extended
+from penstock.state.publication import Publication
 from penstock.tasks import ChunkResult, Lease
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def test_publishing_records_everything_that_follows_from_the_commit(story: Story
         assert (publication.generation.accepted_snapshot, publication.generation.epoch) == (None, 0)
         commit = story.commit(lease, epoch, inputs=5, snapshot=4)
         first, second = commit.chunks
-        commit = replace(commit, chunks=(replace(first, digest=(7, 2**70, -5)), second))
+        commit = replace(commit, chunks=(replace(first, digest=(7, 2**70, -5)), replace(second, digest=None)))
         publication.record(commit, story.cost, "union", ["one warning"])
     generation = story.generation()
     assert (generation.covered, generation.stale, generation.accepted_snapshot) == (ranges((0, 20)), NOTHING, 4)
@@ -154,7 +155,7 @@ def invalidated_between(story: Story) -> IntervalSet:
 
 def test_what_was_invalidated_between_intent_and_publish_stays_stale(story: Story) -> None:
     assert invalidated_between(story) == ranges((5, 10))
-    story.build((5, 10), snapshot=2)
+    story.build((5, 10))
     assert story.stale() == NOTHING
     assert story.execute("select count(*) from invalidation where closed_at is null") == [(0,)]
 
@@ -196,6 +197,105 @@ def test_an_adopted_commit_does_not_move_the_accepted_snapshot_back(story: Story
     story.build((10, 20), snapshot=8)
     story.record(lease, replace(story.commit(lease, 0, snapshot=5), adopted=True))
     assert story.generation().accepted_snapshot == 8
+
+
+# snapshots
+
+
+def snapshots(story: Story) -> tuple[int | None, int | None]:
+    generation = story.generation()
+    return generation.accepted_snapshot, generation.audited_snapshot
+
+
+def test_a_forgotten_table_is_counted_from_its_new_beginning(story: Story) -> None:
+    story.build((0, 10), (10, 20), snapshot=8)
+    number = story.generation().no
+    story.state.forget_table(number)
+    assert snapshots(story) == (None, None)
+    assert [one.digest for one in story.state.covers(number, ranges((0, 20)))] == [None, None]
+    assert story.covered() == ranges((0, 20))
+    story.build((0, 10), snapshot=1)
+    assert snapshots(story) == (1, 1)
+
+
+def made_anew(story: Story, second: int, *, written: bool = True) -> tuple[IntervalSet, tuple[int | None, int | None]]:
+    """Publish at snapshot 4, and once more at `second`; what is stale then, and the snapshots."""
+    story.build((0, 10), (10, 20), snapshot=4)
+    waiting = story.lease((20, 30))
+    story.publish(story.lease((0, 10)), snapshot=second, changed=written)
+    stale, numbers = story.stale(), snapshots(story)
+    story.publish(waiting, snapshot=second + 1)
+    assert story.stale() == stale
+    return stale, numbers
+
+
+@pytest.mark.parametrize(("second", "written"), [(1, True), (4, True), (0, False)])
+def test_a_table_that_vanished_and_was_made_anew_starts_over(story: Story, second: int, written: bool) -> None:
+    """No audit has looked yet: the rest of the old rows is gone all the same."""
+    assert made_anew(story, second, written=written) == (ranges((10, 20)), (second, second))
+    digests = {one.interval: one.digest for one in story.state.covers(story.generation().no, ranges((0, 20)))}
+    assert digests == {Interval(0, 10): (7, 1, 2), Interval(10, 20): None}
+    story.build((10, 20))
+    assert story.stale() == NOTHING
+    assert story.execute("select count(*) from invalidation where closed_at is null") == [(0,)]
+
+
+@pytest.mark.parametrize(("second", "written"), [(5, True), (4, False), (7, False)])
+def test_a_table_that_only_grows_keeps_what_it_holds(story: Story, second: int, written: bool) -> None:
+    stale, (accepted, _) = made_anew(story, second, written=written)
+    assert (stale, accepted) == (NOTHING, second)
+
+
+def test_without_looking_at_the_numbers_lost_rows_would_count_as_built(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Publication, "_made_anew", lambda *_: False)
+    stale, (accepted, _) = made_anew(story, 1)
+    assert (stale, accepted) == (NOTHING, 4)
+
+
+def test_our_own_commits_in_a_row_need_no_audit(story: Story) -> None:
+    for number in (1, 2, 3):
+        story.build((10 * number, 10 * number + 10), snapshot=number)
+        assert snapshots(story) == (number, number)
+    story.publish(story.lease((10, 20)), snapshot=3, changed=False)
+    assert snapshots(story) == (3, 3)
+
+
+def test_a_commit_of_somebody_else_below_ours_is_still_to_be_judged(story: Story) -> None:
+    story.build((0, 10), snapshot=1)
+    story.build((10, 20), snapshot=3)
+    story.build((20, 30), snapshot=4)
+    assert snapshots(story) == (4, 1)
+    number = story.generation().no
+    story.state.judged(number, 4)
+    story.state.judged(number, 2)
+    assert snapshots(story) == (4, 4)
+    story.build((30, 40), snapshot=5)
+    assert snapshots(story) == (5, 5)
+
+
+def test_equal_rows_do_not_hide_a_commit_of_somebody_else(story: Story) -> None:
+    story.build((0, 10), snapshot=1)
+    story.publish(story.lease((0, 10)), snapshot=2, changed=False)
+    assert snapshots(story) == (2, 1)
+
+
+def test_an_adopted_commit_fills_the_gap_that_it_left(story: Story) -> None:
+    lease = story.lease((0, 10))
+    story.build((10, 20), snapshot=1)
+    story.build((20, 30), snapshot=3)
+    story.record(lease, replace(story.commit(lease, 0, snapshot=2), adopted=True))
+    assert snapshots(story) == (3, 2)
+
+
+def test_the_same_rows_in_other_files_are_served_and_judged(story: Story) -> None:
+    story.build((0, 10), snapshot=1)
+    number = story.generation().no
+    story.state.accept_snapshot(number, 0, 9)
+    assert snapshots(story) == (1, 1)
+    story.state.accept_snapshot(number, 1, 2)
+    assert snapshots(story) == (2, 2)
 
 
 # random stories

@@ -81,7 +81,7 @@ def test_what_a_connection_remembers_is_what_a_new_one_reads(story: Story) -> No
         story.state.invalidate("core.a", ranges((10 * i, 10 * i + 5)), "", "me")
         assert remembering.world().working == story.connect().world().working
     folding.fold(story.state.database, story.generation().no, after_rows=1)
-    story.build((0, 10), snapshot=2)
+    story.build((0, 10))
     assert remembering.world().working == story.connect().world().working
     assert story.stale() == ranges((10, 15), (20, 25))
 
@@ -193,7 +193,7 @@ def test_tasks_are_told_with_their_last_attempt(story: Story) -> None:
     story.enqueue(story.order((0, 10), model="core.b"))
     active = story.state.tasks(None, failed=False, history=False)
     assert [(one.model, one.state) for one in active] == [("core.b", "queued"), ("core.a", "retrying")]
-    assert [one.error for one in story.state.tasks("core.a", failed=True, history=False)] == ["no space"]
+    assert [one.error for one in active] == [None, "no space"]
     assert len(story.state.tasks(None, failed=False, history=True)) == 3
     assert len(story.state.tasks(None, failed=False, history=True, limit=1)) == 1
     assert story.state.tasks("core.c", failed=False, history=True) == ()
@@ -212,3 +212,21 @@ def test_an_old_server_is_refused(dsn: str, schema: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(psycopg.ConnectionInfo, "server_version", 130020)
     with pytest.raises(StateError, match="PostgreSQL 13 is too old"):
         State.open(dsn, schema, migrate=True)
+
+
+def test_tasks_come_newest_first_with_one_more_than_is_shown(story: Story) -> None:
+    shown = State.TASKS_SHOWN
+    story.enqueue(*(story.order((10 * i, 10 * i + 10)) for i in range(shown + 5)))
+    found = [task.id for task in story.state.tasks(None, failed=False, history=False)]
+    assert len(found) == shown + 1
+    assert found == sorted(found, reverse=True)
+    assert [task.id for task in story.state.tasks(None, failed=False, history=True, limit=2)] == found[:2]
+
+
+def test_only_what_nobody_tries_again_has_failed(story: Story) -> None:
+    story.state.fail(story.lease((0, 10)), "engine", "no space", story.cost)
+    dead = story.lease((10, 20))
+    story.state.fail(dead, "user", "no such column", story.cost)
+    for history in (False, True):
+        assert [task.id for task in story.state.tasks(None, failed=True, history=history)] == [dead.task]
+    assert len(story.state.tasks(None, failed=False, history=False)) == 2

@@ -82,6 +82,12 @@ class ArrowEngine:
                 differing.add(chunk)
         return Comparison(totals[0], totals[1], missing, unexpected, frozenset(differing), ())
 
+    def count_rows(self, read: InputRead) -> int:
+        rows = pa.table(DeltaTable(read.pin.location, version=read.pin.snapshot).to_pyarrow_table())
+        assert read.position is not None
+        assert read.window is not None
+        return sum(_within(rows, read.position.name, part).num_rows for part in read.window)
+
     def scan_bounds(
         self, location: str, source_format: str, position: PositionColumn, *, snapshot: int | None, sql: str | None
     ) -> tuple[int | None, int | None]:

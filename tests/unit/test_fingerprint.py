@@ -22,9 +22,7 @@ MODEL = IntervalModel(
     interval=Chunking(3600, 3600, 3600),
     dependencies=((Dependency("raw.a"),),),
 )
-SOURCE = Source(
-    name="raw.a", file="a.yml", position="at", axis="second", location="./a", completeness="watermark"
-)
+SOURCE = Source(name="raw.a", file="a.yml", position="at", axis="second", location="./a", completeness="watermark")
 
 
 @pytest.mark.parametrize(

@@ -2,59 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from written_project import CONFIG, ORDERS, SHOP, front, mistakes, read
 
 from penstock.errors import ProjectError, ProjectErrors
-from penstock.project import Project, load, schema, unpack
-
-CONFIG = "name: shop\ndatabases: {external: raw, transformation: shop}\n"
-ORDERS = "location: ./landing/orders\nposition: ordered_at\n"
-HOURLY = """---
-interval: 1 hour
-position: hour
----
-select date_trunc('hour', ordered_at) as hour, count(*) as orders
-from {{ ref('raw.orders') }}
-group by all
-"""
-SHOP = {
-    "penstock.yml": CONFIG,
-    "models/external/orders.yml": ORDERS,
-    "models/transformations/hourly.sql": HOURLY,
-}
-
-
-def written(root: Path, files: Mapping[str, str]) -> Path:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
-
-
-def read(
-    root: Path, files: Mapping[str, str], environ: Mapping[str, str] | None = None, target: str | None = None
-) -> Project:
-    return load(written(root, files), environ or {}, target)
-
-
-def mistakes(
-    root: Path, files: Mapping[str, str], environ: Mapping[str, str] | None = None, target: str | None = None
-) -> list[str]:
-    with pytest.raises(ProjectErrors) as caught:
-        read(root, files, environ, target)
-    return [f"{error.place}: {error.message}" for error in caught.value.errors]
-
-
-def front(keys: str, query: str = "select ordered_at as at from {{ ref('raw.orders') }}") -> str:
-    return f"---\n{keys}---\n{query}\n"
-
+from penstock.project import schema, unpack
 
 # All mistakes at once
 

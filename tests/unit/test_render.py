@@ -14,6 +14,7 @@ from penstock.errors import ProjectError
 from penstock.intervals import Interval
 from penstock.models import IntervalModel, Source
 from penstock.project import Inputs, Project, RefUse, ScanContext, moment, render, render_bounds, unpack
+from penstock.project.templates import Span, TemplateProblem, rendered
 
 CONFIG = """name: shop
 databases: {external: raw, transformation: shop}
@@ -192,11 +193,65 @@ def test_b26_what_a_template_cannot_say_is_an_error_at_load_time(written: str, s
         "{% for a in range(50000) %}{{ 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa' }}{% endfor %}",
         "{{ lipsum(1000) }}",
         "{{ env.update({}) }}",
+        "{{ '{:1000000000}'.format(1) }}",
+        "{{ 'a'|attr('ljust')(1000000000) }}",
+        "{{ (1).to_bytes(1000000000, 'big') }}",
+        "{{ [1]|batch(1000000000, 0)|list }}",
+        "{{ 1.5|round(1000000000, 'ceil') }}",
+        "{% set l = range(400)|list %}{% for a in l %}{% for b in l %}{% endfor %}{% endfor %}",
+        "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(40) }}",
     ],
 )
 def test_templates_are_sandboxed_and_bounded(written: str) -> None:
     with pytest.raises(ProjectError):
         project_with(f"select ordered_at as at from {{{{ ref('orders') }}}} -- {written}")
+
+
+DOUBLING = [
+    "{% set n.s = n.s ~ n.s %}",
+    "{% set n.s = n.s + n.s %}",
+    "{% set n.s = [n.s, n.s]|join %}",
+    "{% set n.s = [n.s, n.s]|map('upper')|join(',') %}",
+    "{% set n.s = ''.join([n.s, n.s]) %}",
+    "{% set n.s = n.s|replace('a', 'aa') %}",
+    "{% set n.s = n.s.replace('a', 'aa') %}",
+    "{% set n.s %}{{ n.s }}{{ n.s }}{% endset %}",
+    "{% set n.s = twice(n.s) %}",
+    "{% set n.s = [n.s, n.s]|string %}",
+    "{% set n.s = ([n.s, n.s] ~ '') %}",
+    "{% set n.s = {'x': n.s, 'y': n.s}|string %}",
+    "{% set n.l = n.l + n.l %}",
+    "{% set n.l = [n.l, n.l] %}{% set x = n.l|string %}",
+    "{% set n.l = [n.l, n.l]|sum(start=[]) %}",
+    "{% set n.i = n.i * n.i %}",
+]
+
+
+@pytest.mark.parametrize("doubled", DOUBLING)
+def test_nothing_inside_a_template_can_be_doubled_without_end(doubled: str) -> None:
+    begin = "{% macro twice(s) %}{{ s }}{{ s }}{% endmacro %}{% set n = namespace(s='aaaa', l=[1, 2, 3, 4], i=7) %}"
+    loop = f"{begin}{{% for i in range(22) %}}{doubled}{{% endfor %}}"
+    with pytest.raises(TemplateProblem, match=r"more than 1000000 characters|for small numbers|for numbers"):
+        rendered(loop, {"range": Span("range", {})})
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("{{ ['a', 1]|join(', ') }}", "a, 1"),
+        ("{{ ', '.join(['a', 'b']) }}", "a, b"),
+        ("{{ [n, n]|join('-', attribute='s') }}", "x-x"),
+        ("{{ 'a-b-c'|replace('-', '', 1) }} {{ 'a-b'.replace('-', '+') }}", "ab-c a+b"),
+        ("{{ range(50000)|join(',')|length }}", "288889"),
+        ("{{ 1 + 2 }} {{ [1] + [2] }} {{ 'a' + 'b' }} {{ 'a' ~ 1 ~ none }}", "3 [1, 2] ab a1None"),
+        ("{{ 7.255|round(2) }} {{ 7.251|round(2, 'ceil') }} {{ [1, 2]|sum }} {{ 3 * 4 }}", "7.25 7.26 3 12"),
+        ("{% for a in ['x', 'y'] %}{{ loop.index }}{{ a }}{{ '' if loop.last else ',' }}{% endfor %}", "1x,2y"),
+        ("{% for a in ['x']|map('upper') %}{{ a }}{{ loop.length }}{% else %}none{% endfor %}", "X1"),
+        ("{% macro m(a) %}<{{ a }}>{% endmacro %}{{ m(1) }}{% set b %}{{ m(2) }}{% endset %}{{ b }}", "<1><2>"),
+    ],
+)
+def test_limits_leave_ordinary_templates_alone(written: str, shown: str) -> None:
+    assert rendered("{% set n = namespace(s='x') %}" + written, {"range": Span("range", {})}) == shown
 
 
 def test_a_template_that_fails_later_names_its_file_and_line() -> None:

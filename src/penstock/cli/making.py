@@ -185,6 +185,8 @@ def verify(options: Options, models: tuple[str, ...], start: str | None, end: st
             ),
         )
         for verdict in verdicts:
+            if verdict.strays:
+                show.line(f"  {verdict.name}: {show.count(verdict.strays, 'row')} outside everything that is covered")
             for sample in verdict.samples:
                 show.line(f"  {verdict.name}: {sample}")
         show.line(f"{differences} differences")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -65,6 +66,17 @@ class DeltaEngine:
         from penstock.engine.compare import compare
 
         return compare(self.session, job, snapshot, self.storage)
+
+    def count_rows(self, read: InputRead) -> int:
+        """How many rows a pinned read gives; Spark is asked only when the log cannot rule them out."""
+        from penstock.engine.log import snapshot
+
+        seen = snapshot(read.pin.location, read.position, version=read.pin.snapshot, storage=self.storage)
+        if seen is None or not seen.meeting(read.window):
+            return 0
+        view = replace(read, view="penstock_counted")
+        (row,) = self.query("select count(*) as n from penstock_counted", (view,))
+        return int(str(row["n"]))
 
     def scan_bounds(
         self, location: str, source_format: str, position: PositionColumn, *, snapshot: int | None, sql: str | None

@@ -5,8 +5,8 @@ What counts: the text of the query without comments, spacing and letter case; th
 the query sees; of a source also where it is, how it is read, and whether its largest position is complete.
 
 What does not: the size and alignment of chunks that the query does not mention (old chunks stay valid when it changes),
-limits, schedules, fill, checks, layout, tags, descriptions, retries. A changed parent is not part of it either: that its children are affected
-follows from the graph.
+limits, schedules, fill, checks, layout, tags, descriptions, retries. A changed parent is not part of it either: that
+its children are affected follows from the graph.
 """
 
 from __future__ import annotations

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
 
-from jinja2 import StrictUndefined, Template, TemplateError, TemplateSyntaxError, UndefinedError, meta, nodes
-from jinja2.ext import Extension
-from jinja2.lexer import Token, TokenStream
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import Template, TemplateError, TemplateSyntaxError, UndefinedError, meta, nodes
 
 from penstock.errors import ProjectError
 from penstock.project.problems import did_you_mean
-
-MAX_CHARACTERS = 1_000_000
-MAX_STEPS = 100_000
-_SELF = "self_"
-"""Jinja keeps `self` for its own blocks, so the name is rewritten before it is parsed."""
-_UNBOUNDED = frozenset({"ljust", "rjust", "center", "zfill", "expandtabs", "format", "format_map", "translate"})
-_UNBOUNDED_FILTERS = ("center", "format", "indent", "wordwrap", "pprint")
-_BUILTIN = ("dict", "namespace")
+from penstock.project.sandbox import BUILTIN, MAX_CHARACTERS, MAX_STEPS, OWN, Sandbox, given
 
 
 class TemplateProblem(Exception):  # noqa: N818  # becomes a ProjectError once file and line are known
@@ -30,28 +19,6 @@ class TemplateProblem(Exception):  # noqa: N818  # becomes a ProjectError once f
     def __init__(self, message: str, line: int) -> None:
         self.message, self.line = message, line
         super().__init__(message)
-
-
-class _OwnSelf(Extension):
-    def filter_stream(self, stream: TokenStream) -> Iterable[Token]:
-        before = ""
-        for token in stream:
-            renamed = token.type == "name" and token.value == "self" and before != "dot"
-            yield Token(token.lineno, "name", _SELF) if renamed else token
-            before = token.type
-
-
-class _Sandbox(ImmutableSandboxedEnvironment):
-    intercepted_binops = frozenset({"*", "**", "%"})
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        numbers = isinstance(left, int | float) and isinstance(right, int | float)
-        if not numbers or (operator == "**" and (abs(left) > 2**32 or abs(right) > 64)):
-            raise UndefinedError(f"{operator} is for small numbers here")
-        return super().call_binop(context, operator, left, right)
-
-    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        return attr not in _UNBOUNDED and super().is_safe_attribute(obj, attr, value)
 
 
 class Names:
@@ -115,9 +82,8 @@ def rendered(source: str, names: Mapping[str, object]) -> str:
     template = _parsed(source)[0]
     pieces: list[str] = []
     size = 0
-    context = {(_SELF if name == "self" else name): value for name, value in names.items()}
     try:
-        for piece in template.generate(context):
+        for piece in template.generate(given(names)):
             size += len(piece)
             if size > MAX_CHARACTERS:
                 raise TemplateProblem(f"the template makes more than {MAX_CHARACTERS} characters", 1)
@@ -136,19 +102,19 @@ def rendered(source: str, names: Mapping[str, object]) -> str:
 def names_used(source: str) -> frozenset[str]:
     """The names the template takes from outside, in whatever branch they stand."""
     tree = _parsed(source)[1]
-    found = meta.find_undeclared_variables(tree) - set(_BUILTIN)
-    return frozenset("self" if name == _SELF else name for name in found)
+    found = meta.find_undeclared_variables(tree) - set(BUILTIN)
+    return frozenset("self" if name == OWN else name for name in found)
 
 
 def name_line(source: str, name: str) -> int:
-    wanted = _SELF if name == "self" else name
+    wanted = OWN if name == "self" else name
     lines = [node.lineno for node in _parsed(source)[1].find_all(nodes.Name) if node.name == wanted]
     return min(lines, default=1)
 
 
 def members_used(source: str, name: str) -> frozenset[str] | None:
     """X of every `name.X` and `name['X']`; None when `name` is used in another way too."""
-    tree, wanted = _parsed(source)[1], _SELF if name == "self" else name
+    tree, wanted = _parsed(source)[1], OWN if name == "self" else name
     total = sum(1 for node in tree.find_all(nodes.Name) if node.name == wanted)
     found = [
         member
@@ -209,14 +175,8 @@ def _line() -> int:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> _Sandbox:
-    made = _Sandbox(undefined=StrictUndefined, autoescape=False, extensions=[_OwnSelf], keep_trailing_newline=True)
-    kept = {name: made.globals[name] for name in _BUILTIN}
-    made.globals.clear()
-    made.globals.update(kept)
-    for name in _UNBOUNDED_FILTERS:
-        made.filters.pop(name, None)
-    return made
+def _environment() -> Sandbox:
+    return Sandbox()
 
 
 @lru_cache(maxsize=1024)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.engine.handle import latest_version
+from penstock.engine.handle import open_table
 from penstock.errors import SourceError
 from penstock.models import IntervalModel
 from penstock.runtime.site import Site, position_column
@@ -33,8 +33,8 @@ def audit(site: Site, state: State, world: World) -> tuple[str, ...]:
 
 def _audit(site: Site, state: State, model: IntervalModel, generation: Generation, accepted: int) -> None:
     location, storage = site.table(generation.location), site.project.settings.target.storage
-    latest, audited = latest_version(location, storage), generation.audited_snapshot
-    if latest is None or latest < accepted:
+    table, audited = open_table(location, storage=storage), generation.audited_snapshot
+    if table is None or (latest := table.version()) < accepted:
         _lost(state, model, generation, f"the table at {location} is gone or was replaced by an older one")
         return
     if latest == accepted == audited:
@@ -47,7 +47,8 @@ def _audit(site: Site, state: State, model: IntervalModel, generation: Generatio
     owned = state.owned([commit.task for commit in found if commit.task is not None])
     foreign = [commit for commit in found if commit.task is None or commit.task not in owned]
     for commit in foreign:
-        key = f"foreign:{generation.id}:{commit.version}"
+        # by the table's own id: one that was rebuilt in its place counts its snapshots from the beginning
+        key = f"foreign:{table.metadata().id}:{commit.version}"
         if scope := commit.scope & generation.covered:
             state.invalidate(model.name, scope, _reason(commit), "audit", key=key, rows_unknown=True)
     if not found and accepted < latest:

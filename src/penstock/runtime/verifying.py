@@ -15,7 +15,7 @@ from penstock.project.templates import names_used
 from penstock.runtime.jobs import Wanted, job, readable
 from penstock.runtime.workspace import Workspace, applied
 from penstock.state.records import CoverRecord, Generation, World
-from penstock.tasks import Frontier, Order
+from penstock.tasks import Frontier, Order, Pin
 
 BATCH_CHUNKS = 32
 SAMPLES = 5
@@ -34,11 +34,13 @@ class ModelVerdict:
     wrong: list[Interval] = field(default_factory=list)
     behind: list[Interval] = field(default_factory=list)
     unverifiable: list[tuple[Interval, str]] = field(default_factory=list)
+    strays: int = 0
+    """Rows outside everything that is covered."""
     samples: list[dict[str, object]] = field(default_factory=list)
 
     @property
     def differences(self) -> int:
-        return len(self.wrong) + len(self.behind)
+        return len(self.wrong) + len(self.behind) + self.strays
 
 
 def verify(
@@ -68,6 +70,7 @@ def _model(
     check = _Check(workspace, world, model, generation, generation.accepted_snapshot)
     for batch in _batches(records, model):
         check.examine(batch, verdict)
+    check.find_strays(generation.covered.complement().within(low, high), verdict)
     return verdict
 
 
@@ -125,6 +128,15 @@ class _Check:
             if any(part in found.differing for part in _parts(record)):
                 self._judge(record, verdict)
 
+    def find_strays(self, outside: IntervalSet, verdict: ModelVerdict) -> None:
+        """Rows where nothing was ever computed: somebody else wrote them."""
+        pin = Pin(self.generation.location, self.snapshot, None, str(self.generation.id))
+        strays = self.workspace.engine.count_rows(self.workspace.site.reading("", self.model.name, pin, outside))
+        if strays:
+            verdict.strays += strays
+            verdict.rows_stored += strays
+            verdict.unexpected += strays
+
     def _judge(self, record: CoverRecord, verdict: ModelVerdict) -> None:
         """An interval that differs now: wrong, or only behind what its inputs have become?"""
         try:
@@ -159,6 +171,7 @@ def verify_rows(verdicts: list[ModelVerdict]) -> list[dict[str, object]]:
             "unexpected": v.unexpected,
             "wrong": _pairs(v.wrong),
             "behind": _pairs(v.behind),
+            "strays": v.strays,
             "unverifiable": [[[i.start, i.end], why] for i, why in v.unverifiable],
             "samples": v.samples,
         }

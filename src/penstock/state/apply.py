@@ -9,13 +9,13 @@ from psycopg.types.json import Jsonb
 
 from penstock.errors import StateError
 from penstock.state.connection import Database
-from penstock.state.definitions import Step, StoredGeneration, StoredModel, lineages, steps
+from penstock.state.definitions import Move, StoredGeneration, StoredModel, lineages, moves
 from penstock.state.records import Change, Definition
 
 
 def changes(database: Database, definitions: Sequence[Definition]) -> tuple[Change, ...]:
     with database.looking():
-        return tuple(step.change for step in _steps(database, definitions))
+        return tuple(move.change for move in _moves(database, definitions))
 
 
 def apply(
@@ -28,19 +28,19 @@ def apply(
     """Make `revision` the active one. Applying it again changes nothing."""
     with database.transaction():
         database.run("lock_apply")
-        todo = _steps(database, definitions)
-        settled = all(step.change.change == "unchanged" and not step.retire for step in todo)
+        todo = _moves(database, definitions)
+        settled = all(move.change.change == "unchanged" and not move.retire for move in todo)
         if settled and active_revision(database) == revision:
-            return tuple(step.change for step in todo)
-        database.run("lock_generations", models=[step.change.model for step in todo])
+            return tuple(move.change for move in todo)
+        database.run("lock_generations", models=[move.change.model for move in todo])
         database.run("supersede_revisions", hash=revision)
         database.run("insert_revision", hash=revision, bundle=bundle, manifest=Jsonb(dict(manifest)))
         _store_models(database, definitions)
-        for step in todo:
-            _take(database, step, {one.name: one for one in definitions}, revision)
+        for move in todo:
+            _take(database, move, {one.name: one for one in definitions}, revision)
         database.run("audit", actor="apply", action="apply", subject=revision, detail=Jsonb({}))
         database.run("wake")
-    return tuple(step.change for step in todo)
+    return tuple(move.change for move in todo)
 
 
 def active_revision(database: Database) -> str | None:
@@ -71,9 +71,9 @@ def cutover(database: Database, models: Collection[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _steps(database: Database, definitions: Sequence[Definition]) -> tuple[Step, ...]:
+def _moves(database: Database, definitions: Sequence[Definition]) -> tuple[Move, ...]:
     models = database.rows("stored_models", StoredModel)
-    return steps(definitions, models, database.rows("stored_generations", StoredGeneration))
+    return moves(definitions, models, database.rows("stored_generations", StoredGeneration))
 
 
 def _store_models(database: Database, definitions: Sequence[Definition]) -> None:
@@ -102,17 +102,17 @@ def _store_models(database: Database, definitions: Sequence[Definition]) -> None
     database.run_many("insert_edge", edges)
 
 
-def _take(database: Database, step: Step, definitions: Mapping[str, Definition], revision: str) -> None:
-    model = step.change.model
-    if step.change.change == "removed":
+def _take(database: Database, move: Move, definitions: Mapping[str, Definition], revision: str) -> None:
+    model = move.change.model
+    if move.change.change == "removed":
         database.run("remove_model", model=model)
         _drop_tasks(
             database, database.values("kept_generations", int, model=model), "cancelled", "its model was removed"
         )
-    if step.retire:
-        database.run("retire", generations=list(step.retire))
-        _drop_tasks(database, step.retire, "superseded", "a newer revision replaced it")
-    if step.begin is None:
+    if move.retire:
+        database.run("retire", generations=list(move.retire))
+        _drop_tasks(database, move.retire, "superseded", "a newer revision replaced it")
+    if move.begin is None:
         return
     # what still runs on the table that serves would run the new query under the old fingerprint
     _drop_tasks(database, database.values("kept_generations", int, model=model), "superseded", "its model is rebuilt")
@@ -123,9 +123,9 @@ def _take(database: Database, step: Step, definitions: Mapping[str, Definition],
         model=model,
         revision=revision,
         fingerprint=definitions[model].fingerprint,
-        lineage=step.lineage,
+        lineage=move.lineage,
         location=f"{model.replace('.', '/', 1)}/{identity}",
-        state=step.begin,
+        state=move.begin,
     )
 
 

@@ -27,5 +27,10 @@ def judged(database: Database, generation: int, snapshot: int) -> None:
 def forget_table(database: Database, generation: int) -> None:
     """The table is gone, or another one lies in its place."""
     with database.transaction():
-        database.run("forget_table", generation=generation)
-        database.run("forget_digests", generations=[generation], ranges=EVERYTHING)
+        forget(database, generation)
+
+
+def forget(database: Database, generation: int) -> None:
+    """In the caller's transaction."""
+    database.run("forget_table", generation=generation)
+    database.run("forget_digests", generations=[generation], ranges=EVERYTHING)

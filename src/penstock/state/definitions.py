@@ -29,7 +29,7 @@ class StoredGeneration:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Move:
     """What applying does to one model: generations to retire, and the state of a new one."""
 
     change: Change
@@ -51,62 +51,62 @@ def lineages(definitions: Sequence[Definition]) -> Mapping[str, str]:
     return {name: lineage(name) for name in by_name}
 
 
-def steps(
+def moves(
     definitions: Sequence[Definition], models: Sequence[StoredModel], generations: Sequence[StoredGeneration]
-) -> tuple[Step, ...]:
-    """One step per model of the revision, and one per model that is no longer in it."""
+) -> tuple[Move, ...]:
+    """One move per model of the revision, and one per model that is no longer in it."""
     hashes = lineages(definitions)
     known = {one.name: one for one in models}
     kept: dict[str, dict[str, StoredGeneration]] = {}
     for one in generations:
         kept.setdefault(one.model, {})[one.state] = one
-    found: dict[str, Step] = {}
+    found: dict[str, Move] = {}
     for definition in _parents_first(definitions):
-        found[definition.name] = _step(definition, hashes[definition.name], known, kept, found)
+        found[definition.name] = _move(definition, hashes[definition.name], known, kept, found)
     gone = (one for one in models if one.name not in found and not one.removed)
-    removed = (Step(Change(one.name, "removed", one.type, "it is no longer in the project")) for one in gone)
+    removed = (Move(Change(one.name, "removed", one.type, "it is no longer in the project")) for one in gone)
     return (*(found[definition.name] for definition in definitions), *removed)
 
 
-def _step(
+def _move(
     definition: Definition,
     lineage: str,
     known: Mapping[str, StoredModel],
     kept: Mapping[str, Mapping[str, StoredGeneration]],
-    before: Mapping[str, Step],
-) -> Step:
+    before: Mapping[str, Move],
+) -> Move:
     name, stored = definition.name, known.get(definition.name)
     mine = kept.get(name, {})
     building, current = mine.get("building"), mine.get("current")
     if definition.type == "source":
-        return _source_step(definition, lineage, stored, tuple(one.no for one in mine.values()))
+        return _source_move(definition, lineage, stored, tuple(one.no for one in mine.values()))
     if current is None and building is None:
-        return Step(Change(name, "new", definition.type, "it is not built yet"), lineage, begin="current")
+        return Move(Change(name, "new", definition.type, "it is not built yet"), lineage, begin="current")
     if current and current.lineage == lineage:
         reason = "it is back as it was" if building or (stored and stored.removed) else "same definition"
         retire = (building.no,) if building else ()
-        return Step(Change(name, "unchanged", definition.type, reason), lineage, retire)
+        return Move(Change(name, "unchanged", definition.type, reason), lineage, retire)
     if building and building.lineage == lineage:
-        return Step(Change(name, "unchanged", definition.type, "it is being rebuilt already"), lineage)
+        return Move(Change(name, "unchanged", definition.type, "it is being rebuilt already"), lineage)
     working = building or current
     changed = working is None or working.fingerprint != definition.fingerprint
     reason = "its definition changed" if changed else _inherited(definition, before)
     retire = (building.no,) if building else ()
     begin = "building" if current else "current"
-    return Step(Change(name, "rebuild", definition.type, reason), lineage, retire, begin)
+    return Move(Change(name, "rebuild", definition.type, reason), lineage, retire, begin)
 
 
-def _source_step(definition: Definition, lineage: str, stored: StoredModel | None, tables: tuple[int, ...]) -> Step:
+def _source_move(definition: Definition, lineage: str, stored: StoredModel | None, tables: tuple[int, ...]) -> Move:
     if stored is None:
         change = Change(definition.name, "new", "source", "it was never observed")
     elif stored.lineage == lineage:
         change = Change(definition.name, "unchanged", "source", "same definition")
     else:
         change = Change(definition.name, "rebuild", "source", "its definition changed")
-    return Step(change, lineage, tables)
+    return Move(change, lineage, tables)
 
 
-def _inherited(definition: Definition, before: Mapping[str, Step]) -> str:
+def _inherited(definition: Definition, before: Mapping[str, Move]) -> str:
     """Which ancestor makes a model with an unchanged query different."""
     for parent, *_ in definition.edges:
         change = before[parent].change if parent in before else None

@@ -16,7 +16,7 @@ from penstock.state.queue import fence, insert_orders
 from penstock.state.retry import Die, Ending, Next, Retry, Split, next_step
 from penstock.tasks import Cost, Lane, Lease, Order
 
-Verdict = Literal["retrying", "dead", "split"]
+FollowedBy = Literal["retrying", "dead", "split"]
 _DICE = SystemRandom()
 
 
@@ -40,7 +40,7 @@ def fail(
     cost: Cost,
     *,
     most_pause_seconds: float = inf,
-) -> Verdict:
+) -> FollowedBy:
     """Record a failure and what follows from it. Saying it twice gives the same answer."""
     if error_class == "lost":
         return "retrying"  # whoever owns the task now says how it goes on
@@ -49,8 +49,10 @@ def fail(
         try:
             fence(database, lease)
         except LeaseLostError:
-            if said := database.value("stored_verdict", str, task=lease.task, attempt=lease.attempt, token=lease.token):
-                return _verdict(said)
+            if said := database.value(
+                "stored_following", str, task=lease.task, attempt=lease.attempt, token=lease.token
+            ):
+                return _followed_by(said)
             raise
         return _end(
             database,
@@ -82,29 +84,29 @@ def _end(
     error: str,
     metrics: Jsonb | None = None,
     most_pause_seconds: float = inf,
-) -> Verdict:
+) -> FollowedBy:
     """One transaction: the attempt ends, and the task is tried again, split or dead."""
     before = database.rows("earlier_endings", Ending, task=case.task, attempt=case.attempt)
     endings = (*before, Ending(error_class, case.worker))
     step = next_step(endings, len(case.order.chunks), case.max_attempts, _DICE)
     if isinstance(step, Retry):
         step = Retry(min(step.after_seconds, most_pause_seconds))
-    verdict = _take(database, case, step, at_once=outcome == "lost")
+    followed_by = _take(database, case, step, at_once=outcome == "lost")
     database.run(
         "end_attempt",
         task=case.task,
         attempt=case.attempt,
         outcome=outcome,
-        followed_by=verdict,
+        followed_by=followed_by,
         error_class=error_class,
         error=f"{error}\n{step.why}" if isinstance(step, Die) and error_class != "user" else error,
         metrics=metrics,
     )
     database.run("wake")
-    return verdict
+    return followed_by
 
 
-def _take(database: Database, case: _Case, step: Next, at_once: bool) -> Verdict:
+def _take(database: Database, case: _Case, step: Next, at_once: bool) -> FollowedBy:
     match step:
         case Retry(after):
             state = "queued" if at_once and not after else "retrying"
@@ -147,9 +149,9 @@ def _abandoned(
     return _Case(id, attempt, worker, generation, order, max_attempts)
 
 
-def _verdict(said: str) -> Verdict:
+def _followed_by(said: str) -> FollowedBy:
     match said:
         case "retrying" | "dead" | "split":
             return said
         case _:
-            raise ValueError(f"{said!r} is no verdict")
+            raise ValueError(f"{said!r} follows no failure")

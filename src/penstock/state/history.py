@@ -19,10 +19,10 @@ ACTIVE: Sequence[TaskState] = ("queued", "running", "retrying")
 
 
 def tasks(database: Database, model: str | None, failed: bool, history: bool, limit: int) -> tuple[TaskRecord, ...]:
-    """Newest first. Without `history`: active and dead ones; `failed`: those with an error behind them."""
+    """Newest first. Without `history`: active and dead ones; `failed`: only those that nobody tries again."""
     states: Sequence[TaskState] | None = None if history else (*ACTIVE, "dead")
     if failed:
-        states = ("dead", "retrying")
+        states = ("dead",)
     found = database.rows("tasks", _task, model=model, states=states and list(states), limit=limit)
     return tuple(found)
 

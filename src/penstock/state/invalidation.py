@@ -17,7 +17,7 @@ from penstock.tasks import Frontier
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Asked:
     """What one invalidation still asks of one generation."""
 
     invalidation: int
@@ -123,7 +123,7 @@ def store(
 
 def settle(database: Database, generation: int, done: IntervalSet, frontier: Frontier, epoch: int) -> None:
     """Close what `done` answers, and mark as stale what it was too early for."""
-    targets = database.rows("open_targets", _target, generation=generation, ranges=done)
+    targets = database.rows("open_targets", _asked, generation=generation, ranges=done)
     late = lost(targets, done, frontier, epoch)
     if late:
         database.run("insert_signed_rows", generation=generation, kind="stale", ranges=late)
@@ -133,21 +133,21 @@ def settle(database: Database, generation: int, done: IntervalSet, frontier: Fro
         database.run("close_invalidations", invalidations=answered)
 
 
-def lost(targets: Sequence[Target], done: IntervalSet, frontier: Frontier, epoch: int) -> IntervalSet:
+def lost(targets: Sequence[Asked], done: IntervalSet, frontier: Frontier, epoch: int) -> IntervalSet:
     """What of `done` was invalidated after its inputs were fixed."""
     late = (part for one in targets if too_early(one, frontier, epoch) for part in one.remaining)
     return IntervalSet.of(late) & done
 
 
-def too_early(target: Target, frontier: Frontier, epoch: int) -> bool:
+def too_early(asked: Asked, frontier: Frontier, epoch: int) -> bool:
     """By the input's snapshot where both sides have one, else by the order of the marks."""
-    match standing(frontier, target.news, target.preferred):
+    match standing(frontier, asked.news, asked.preferred):
         case "behind":
             return True
         case "ahead":
             return False
         case "unknown":
-            return target.epoch > epoch
+            return asked.epoch > epoch
 
 
 def _covered_from(said: Sequence[_Said], hits: Collection[int]) -> IntervalSet:
@@ -160,7 +160,7 @@ def _covered_from(said: Sequence[_Said], hits: Collection[int]) -> IntervalSet:
     return found
 
 
-def _target(
+def _asked(
     *,
     invalidation: int,
     epoch: int,
@@ -170,5 +170,5 @@ def _target(
     table_id: str | None,
     snapshot: int | None,
     preferred: list[list[str]],
-) -> Target:
-    return Target(invalidation, epoch, remaining, News(model, generation, table_id, snapshot), preferred)
+) -> Asked:
+    return Asked(invalidation, epoch, remaining, News(model, generation, table_id, snapshot), preferred)

@@ -10,10 +10,12 @@ from datetime import datetime
 from psycopg.types.json import Jsonb
 
 from penstock.errors import ErrorClass, LeaseLostError
-from penstock.intervals import IntervalSet
+from penstock.intervals import EVERYTHING, IntervalSet
 from penstock.state import pins
+from penstock.state.audit import forget
 from penstock.state.connection import Database
-from penstock.state.invalidation import settle
+from penstock.state.invalidation import Mark, find_mark, settle, store
+from penstock.state.pins import News
 from penstock.state.queue import fence
 from penstock.state.records import AttemptRecord, GenerationHead
 from penstock.tasks import Commit, Cost, Frontier, Lease
@@ -61,6 +63,8 @@ class Publication:
         database, lease, done = self._database, self._lease, IntervalSet.of(one.interval for one in commit.chunks)
         if done - lease.order.scope:
             raise ValueError(f"task {lease.task} is about {lease.order.scope}, its commit about {done}")
+        if self._made_anew(commit):
+            self._start_over(done)
         frontier = self._write_frontier(commit)
         self._write_covers(commit, frontier)
         settle(database, self.generation.no, done, commit.frontier, commit.epoch)
@@ -76,6 +80,26 @@ class Publication:
         database.run("finish_task", task=lease.task, state="succeeded")
         self._tell(commit)
         self.recorded = True
+
+    def _made_anew(self, commit: Commit) -> bool:
+        """Snapshots only grow: one that is not above the accepted one belongs to another table in the same place.
+
+        An adopted commit says nothing: it may have been made long before.
+        """
+        accepted = self.generation.accepted_snapshot
+        if accepted is None or commit.adopted:
+            return False
+        return commit.snapshot <= accepted if commit.written else commit.snapshot < accepted
+
+    def _start_over(self, done: IntervalSet) -> None:
+        """Whatever the old table held is to be computed again, except what this commit brings."""
+        no, database = self.generation.no, self._database
+        forget(database, no)
+        mark = find_mark(database, no, EVERYTHING, lambda _: True)
+        mark = Mark(no, mark.old - done, mark.asked - done)
+        reason = "its table was gone and has been made anew"
+        news = News(self.generation.model, None, None, None)
+        store(database, news, mark.asked, reason=reason, actor="penstock", key=None, marks=[mark])
 
     def _write_frontier(self, commit: Commit) -> int:
         no, lease = self.generation.no, self._lease

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from math import inf
+from typing import ClassVar
 from uuid import UUID
 
 from penstock.errors import ConflictError, ErrorClass
@@ -45,6 +46,8 @@ from penstock.tasks import Cost, Frontier, Lease, Order
 
 class State:
     """One connection to the state of one deployment; every thread needs its own."""
+
+    TASKS_SHOWN: ClassVar[int] = 200
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -116,7 +119,10 @@ class State:
     def covers(self, generation: int, scope: IntervalSet) -> tuple[CoverRecord, ...]:
         return past_covers(self.database, generation, scope)
 
-    def tasks(self, model: str | None, failed: bool, history: bool, limit: int = 200) -> tuple[TaskRecord, ...]:
+    def tasks(
+        self, model: str | None, failed: bool, history: bool, limit: int = TASKS_SHOWN + 1
+    ) -> tuple[TaskRecord, ...]:
+        """Newest first. One more than is shown, so that the caller knows whether older ones are left out."""
         return past_tasks(self.database, model, failed, history, limit)
 
     def attempts(self, task: int) -> tuple[AttemptRecord, ...]:
@@ -148,7 +154,7 @@ class State:
 
     def fail(
         self, lease: Lease, error_class: ErrorClass, error: str, cost: Cost, most_pause_seconds: float = inf
-    ) -> failure.Verdict:
+    ) -> failure.FollowedBy:
         return failure.fail(self.database, lease, error_class, error, cost, most_pause_seconds=most_pause_seconds)
 
     def reap(self, own_worker: str | None = None) -> int:

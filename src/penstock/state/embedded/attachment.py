@@ -26,7 +26,6 @@ from penstock.state.embedded.locks import lock, locked
 from penstock.state.embedded.place import Place, control_folder, read_place, refuse, settle
 from penstock.state.embedded.server import Inspection
 
-
 # Whatever libpq would otherwise take from a PG* variable, in the words that it takes for "nothing special".
 _NOTHING_FROM_OUTSIDE = {
     "hostaddr": "",
@@ -139,7 +138,9 @@ def _dsn(place: Place) -> str:
     Four variables cannot be answered here. PGSERVICE only fills in what is missing, which is nothing; PGTZ, PGDATESTYLE
     and PGGEQO are settings of a session. One that PostgreSQL does not know still makes it refuse, and name it.
     """
-    known = {one.keyword.decode() for one in pq.Conninfo.get_defaults()}  # an older libpq refuses words that it does not know
+    known = {
+        one.keyword.decode() for one in pq.Conninfo.get_defaults()
+    }  # an older libpq refuses words that it does not know
     parts = {name: value for name, value in _NOTHING_FROM_OUTSIDE.items() if name in known} | {
         "host": str(place.run),
         "port": str(PORT),

@@ -1,4 +1,4 @@
--- name: stored_verdict
+-- name: stored_following
 -- For a worker that lost the answer: its own attempt, with its own token, has ended already.
 select followed_by from attempt
 where task = %(task)s and n = %(attempt)s and token = %(token)s and outcome = 'failed';
