@@ -162,6 +162,8 @@ def tasks(options: Options, model: str | None, failed: bool, history: bool) -> N
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         rows = task_rows(workspace, model, failed, history)
+        most = workspace.state.TASKS_SHOWN
+    rows, older = rows[:most], rows[most:]
     if options.json:
         show.print_json({"tasks": rows})
         return
@@ -173,6 +175,8 @@ def tasks(options: Options, model: str | None, failed: bool, history: bool) -> N
         tuple(_TASK_COLUMNS),
         ((show.seconds(row[key]) if key == "seconds" else row[key] for key in _TASK_COLUMNS.values()) for row in rows),
     )
+    if older:
+        show.line(f"the newest {most}; older ones are left out")
 
 
 def parsed_range(model: str, axis: str, start: str | None, end: str | None) -> tuple[int | None, int | None]:
