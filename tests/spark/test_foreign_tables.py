@@ -118,8 +118,8 @@ def _timestamp_partitions(bench: Bench, name: str) -> None:
 def _typed_partitions(bench: Bench, name: str) -> None:
     bench.write(
         name,
-        "select /*+ coalesce(1) */ at, id, id % 2 = 0 flag, cast(id % 3 / 2 as decimal(5, 2)) price, cast(id % 2 as double) ratio "
-        f"from ({ROWS})",
+        "select /*+ coalesce(1) */ at, id, id % 2 = 0 flag, cast(id % 3 / 2 as decimal(5, 2)) price, "
+        f"cast(id % 2 as double) ratio from ({ROWS})",
         partition="flag,price,ratio",
     )
 

@@ -28,7 +28,7 @@ def target_schema(new: StructType, table: StructType | None, add_columns: bool) 
     if added and not add_columns:
         raise QueryError(
             f"the query has new columns: {', '.join(field.name for field in added)}",
-            hint="on_schema_change: add_columns takes them in, rebuild starts the table again",
+            hint="on_schema_change: add_columns takes them in",
         )
     return StructType([*table.fields, *(StructField(field.name, field.dataType, True) for field in added)])
 

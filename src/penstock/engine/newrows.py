@@ -27,6 +27,9 @@ SMALL_BYTES = 128 * 2**20
 """Inputs up to this size give one file per contiguous run."""
 TINY_BYTES = 16 * 2**20
 """Inputs up to this size are read by one task each, so that nothing has to be shuffled at all."""
+MANY_QUERIES = 4
+INTERPRETED_ROWS = 500_000
+"""So many queries over so few rows run sooner than code for each of them is generated and compiled."""
 _OUT = "__penstock_out"
 _CHUNK = "__penstock_chunk"
 
@@ -101,11 +104,15 @@ def ask(spark: SparkSession, job: Job, reader: Reader, more_bytes: int = 0) -> A
         size += more_bytes
     _configure(spark, size)
     tiny = size is not None and size <= TINY_BYTES
+    rows = sum(read.rows for read in planned.values())
+    if tiny and len(job.renderings) >= MANY_QUERIES and rows <= INTERPRETED_ROWS:
+        spark.conf.set("spark.sql.codegen.wholeStage", "false")
+        spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     for view, read in planned.items():
         frame = reader.frame(read)
         (frame.coalesce(1) if tiny else frame).createOrReplaceTempView(view)
     frames = tuple(spark.sql(rendering.sql) for rendering in job.renderings)
-    return Asked(frames, tiny, size is None or size > SMALL_BYTES, sum(read.rows for read in planned.values()))
+    return Asked(frames, tiny, size is None or size > SMALL_BYTES, rows)
 
 
 def _size(planned: Iterable[PlannedRead]) -> int | None:
