@@ -86,12 +86,20 @@ class AttemptError(PenstockError):
 
     kind = "attempt"
     error_class: ClassVar[ErrorClass] = "engine"
+    divisible: ClassVar[bool] = True
+    """A part of the batch may do better than the whole."""
 
 
 class QueryError(AttemptError):
     """The author's query, schema or data is at fault: trying again cannot help."""
 
     error_class = "user"
+
+
+class BadQueryError(QueryError):
+    """The query cannot be understood at all: every chunk fails alike, so a batch is not split to find the bad one."""
+
+    divisible = False
 
 
 class EngineError(AttemptError):

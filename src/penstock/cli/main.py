@@ -185,10 +185,22 @@ def migrate(options: Options) -> None:
     command(options)
 
 
+def _release(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"penstock {version('penstock')}")
+        raise typer.Exit
+
+
+Release = Annotated[bool, typer.Option("--version", callback=_release, is_eager=True, help="Print the release.")]
+
+
 @app.callback()
 def shared(
     context: typer.Context,
     *,
+    _: Release = False,
     project: Project = None,
     config: Config = None,
     target: Target = None,

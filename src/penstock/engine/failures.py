@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.errors import AttemptError, EngineError, PenstockError, QueryError, SourceError
+from penstock.errors import AttemptError, BadQueryError, EngineError, PenstockError, QueryError, SourceError
 
 if TYPE_CHECKING:
     from penstock.engine.session import Attempt
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 _USER_STATES = ("07", "0A", "21", "22", "23", "2F", "38", "39", "42", "44", "54", "P0")
 """SQLSTATE classes of wrong queries and wrong data; all others are Spark's, the file system's or the network's."""
 _NOISE = re.compile(
-    r"\s*(== (SQL|DataFrame|Plan|Physical|Parsed|Analyzed)\b|JVM stacktrace|at (org|java|scala)\.|Caused by:).*", re.S
+    r"\s*(== (SQL|DataFrame|Plan|Physical|Parsed|Analyzed)\b|JVM stacktrace|at (org|java|scala)\.|Caused by:"
+    r"|; line \d+ pos \d+;?\s*['+\w]).*",
+    re.S,
 )
 _STATE = re.compile(r"\s*SQLSTATE: ([0-9A-Z]{5})")
 _LONGEST = 600
@@ -54,7 +56,9 @@ def translated(error: Exception, about: str) -> AttemptError:
         if any(f"[{condition}" in str(cause) for condition in _FILES):
             return EngineError(f"{about}: {_short(str(cause))}")
         state = _sql_state(cause)
-        if isinstance(cause, (AnalysisException, ParseException)) or (state or "").startswith(_USER_STATES):
+        if isinstance(cause, (AnalysisException, ParseException)):
+            return BadQueryError(f"{about}: {_short(str(cause))}")
+        if (state or "").startswith(_USER_STATES):
             return QueryError(f"{about}: {_short(str(cause))}")
     return EngineError(f"{about}: {_short(str(chain[-1])) or type(chain[-1]).__name__}")
 

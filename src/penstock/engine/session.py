@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import subprocess
 import sys
@@ -152,6 +153,8 @@ class Session:
         except Exception as error:
             raise SparkError(f"Spark did not start: {_tail(log) or error}", hint=f"see {log}") from error
         context.setLogLevel("ERROR")
+        for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+            logging.getLogger(name).disabled = True  # they print every error with its whole stack
         self._archive = archive.training
         return SparkSession(context)
 

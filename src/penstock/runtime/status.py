@@ -75,6 +75,8 @@ def _interval(site: Site, survey: Survey, model: IntervalModel) -> dict[str, obj
     world, seen = survey.world, survey.observation(model)
     generation, work = world.current.get(model.name), world.work.get(model.name, Work())
     condition = _condition(seen, work)
+    working = world.working.get(model.name)
+    rebuilt = working is not None and working.state == "building"
     covered = generation.covered if generation else IntervalSet()
     fresh = _moment(covered.end, model.axis)
     return {
@@ -82,7 +84,7 @@ def _interval(site: Site, survey: Survey, model: IntervalModel) -> dict[str, obj
         "type": model.type,
         "desired": "paused" if seen.paused else "active",
         "health": condition.health,
-        "reason": condition.reason,
+        "reason": f"being rebuilt beside the table that serves; {condition.reason}" if rebuilt else condition.reason,
         "generation": str(generation.id) if generation else None,
         "location": site.table(generation.location) if generation else None,
         "snapshot": generation.accepted_snapshot if generation else None,
@@ -104,9 +106,11 @@ def _condition(seen: Observation, work: Work) -> Condition:
     decisions = plan(seen)
     orders = [decision for decision in decisions if isinstance(decision, Order)]
     if orders:
-        return Condition("lagging", f"{sum(len(order.chunks) for order in orders)} intervals are ready to be computed")
-    if work.queued or work.running or work.retrying:
-        return Condition("lagging", f"{work.queued + work.running + work.retrying} tasks are under way")
+        return Condition("lagging", f"intervals that are ready to be computed: {sum(len(o.chunks) for o in orders)}")
+    if work.running:
+        return Condition("lagging", f"tasks that are running: {work.running}")
+    if work.queued or work.retrying:
+        return Condition("lagging", f"tasks that wait for a run: {work.queued + work.retrying}")
     reason = next((decision.reason for decision in decisions if isinstance(decision, Wait)), "up to date")
     needed = [group for group in seen.model.dependencies if not any(member.optional for member in group)]
     starved = any(not any(seen.inputs[member.model].available for member in group) for group in needed)

@@ -157,7 +157,8 @@ def _strategy(prepared: Job) -> str:
 def _failed(bench: Bench, lease: Lease, error: PenstockError, seconds: float) -> Finished:
     failure = error if isinstance(error, AttemptError) else _as_attempt_error(error)
     text = failure.message if failure.hint is None else f"{failure.message}\n{failure.hint}"
-    outcome = bench.state.fail(lease, failure.error_class, text, Cost(seconds=seconds), RETRY_PAUSE_SECONDS)
+    cost = Cost(seconds=seconds)
+    outcome = bench.state.fail(lease, failure.error_class, text, cost, RETRY_PAUSE_SECONDS, divisible=failure.divisible)
     return Finished(lease.order, outcome, seconds, error=text)
 
 

@@ -40,6 +40,7 @@ def fail(
     cost: Cost,
     *,
     most_pause_seconds: float = inf,
+    divisible: bool = True,
 ) -> FollowedBy:
     """Record a failure and what follows from it. Saying it twice gives the same answer."""
     if error_class == "lost":
@@ -62,6 +63,7 @@ def fail(
             error=error,
             metrics=Jsonb(asdict(cost)),
             most_pause_seconds=most_pause_seconds,
+            divisible=divisible,
         )
 
 
@@ -84,11 +86,12 @@ def _end(
     error: str,
     metrics: Jsonb | None = None,
     most_pause_seconds: float = inf,
+    divisible: bool = True,
 ) -> FollowedBy:
     """One transaction: the attempt ends, and the task is tried again, split or dead."""
     before = database.rows("earlier_endings", Ending, task=case.task, attempt=case.attempt)
     endings = (*before, Ending(error_class, case.worker))
-    step = next_step(endings, len(case.order.chunks), case.max_attempts, _DICE)
+    step = next_step(endings, len(case.order.chunks) if divisible else 1, case.max_attempts, _DICE)
     if isinstance(step, Retry):
         step = Retry(min(step.after_seconds, most_pause_seconds))
     followed_by = _take(database, case, step, at_once=outcome == "lost")

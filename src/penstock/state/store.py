@@ -153,9 +153,24 @@ class State:
         queue.release(self.database, lease, reason)
 
     def fail(
-        self, lease: Lease, error_class: ErrorClass, error: str, cost: Cost, most_pause_seconds: float = inf
+        self,
+        lease: Lease,
+        error_class: ErrorClass,
+        error: str,
+        cost: Cost,
+        most_pause_seconds: float = inf,
+        *,
+        divisible: bool = True,
     ) -> failure.FollowedBy:
-        return failure.fail(self.database, lease, error_class, error, cost, most_pause_seconds=most_pause_seconds)
+        return failure.fail(
+            self.database,
+            lease,
+            error_class,
+            error,
+            cost,
+            most_pause_seconds=most_pause_seconds,
+            divisible=divisible,
+        )
 
     def reap(self, own_worker: str | None = None) -> int:
         """Requeue what lost workers held; `own_worker` is alive, whatever its session lock says."""
