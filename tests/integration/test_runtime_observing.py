@@ -279,7 +279,7 @@ def test_a_full_scan_is_due_again_and_may_shrink_the_bounds(scanned: Deployment)
     assert seen(scanned) == [[50, 101]]
 
 
-def test_a_scan_that_fails_keeps_the_bounds_and_is_tried_again_at_once(scanned: Deployment) -> None:
+def test_a_look_that_fails_keeps_the_bounds_and_is_repeated_at_once(scanned: Deployment) -> None:
     landing = scanned.landing("numbers")
     landing.rename(landing.with_name("away"))
     scanned.move_clock(301)

@@ -311,8 +311,8 @@ def test_nothing_in_the_window_is_an_empty_relation_of_the_tables_columns(bench:
     with bench.session.attempt("test/nothing") as attempt:
         reader = read.Reader(attempt.spark)
         frame = reader.frame(reader.planned(wanted))
-        assert (frame.columns, frame.count()) == (["at", "id", "name"], 0)
-        assert attempt.jobs == 0 or frame.isEmpty()
+        assert (frame.columns, frame.collect()) == (["at", "id", "name"], [])
+        assert attempt.jobs == 0
 
 
 def test_a_window_of_many_parts_is_cut_exactly(bench: Bench) -> None:
@@ -331,7 +331,7 @@ def test_a_wrong_pruning_of_files_would_be_seen(bench: Bench, monkeypatch: pytes
     assert bench.read(wanted) != _expected(bench, wanted)[1]
 
 
-@pytest.mark.parametrize("format_", ["parquet", "json", "csv", "orc"])
+@pytest.mark.parametrize("format_", ["parquet", "json", "orc"])
 def test_other_formats_are_read_whole_and_cut(bench: Bench, format_: str) -> None:
     from penstock.engine.files import PositionColumn
     from penstock.tasks import Pin
@@ -340,8 +340,6 @@ def test_other_formats_are_read_whole_and_cut(bench: Bench, format_: str) -> Non
         attempt.spark.range(100).selectExpr("cast(id as int) slot", "id").write.format(format_).option(
             "header", "true"
         ).save(bench.path(format_))
-    if format_ == "csv":
-        return  # a CSV source needs a bounds query of its own: its columns are text
     wanted = InputRead("v", "raw.v", Pin(bench.path(format_), None), format_, PositionColumn("slot", "slot"),
                        IntervalSet.of([(10, 20)]))  # fmt: skip
     assert len(bench.read(wanted)) == 10

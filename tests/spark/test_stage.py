@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from penstock.engine import chunks, newrows, parts, stage
+from penstock.engine import chunks, newrows, stage
 from penstock.engine.files import PositionColumn
 from penstock.engine.job import Job
 from penstock.engine.log import snapshot
@@ -435,7 +436,21 @@ def test_a_look_at_a_table_of_foreign_rows_finds_them_again(bench: Bench, hourly
     assert staged.chunks[0].interval == Interval(bench.START + 3 * HOUR, bench.START + 4 * HOUR)
 
 
-def test_kept_parts_of_a_missing_table_are_none(bench: Bench, hourly: Hourly) -> None:
+def test_a_first_attempt_replaces_and_keeps_nothing(bench: Bench, hourly: Hourly) -> None:
     staged = bench.stage(hourly(3))
     assert (staged.base_version, staged.kept, staged.replaced) == (None, (), ())
-    assert parts.kept_parts is stage.kept_parts
+
+
+def test_when_the_tables_columns_changed_meanwhile_all_is_staged_again(bench: Bench, hourly: Hourly) -> None:
+    bench.run(hourly(3))
+    job = hourly(3, sql="select date_trunc('hour', at) hour, kind, 1L n, -1D total from {events} group by all")
+    staged = bench.stage(job)
+    bench.run(
+        hourly(4, sql="select date_trunc('hour', at) hour, kind, 1L n, 1D total, 7 extra from {events} group by all")
+    )
+    again = stage.restage(bench.session, job, staged, bench.steps.append)
+    assert again.files != staged.files
+    commit = publish(again, bench.steps.append)
+    assert not isinstance(commit, FileSetChanged)
+    totals = [(row["total"], row["extra"]) for row in bench.rows("hours")]
+    assert Counter(totals) == {(-1.0, None): 3, (1.0, 7): 3}
