@@ -110,6 +110,8 @@ def _work(workspace: Workspace, models: tuple[IntervalModel, ...], as_json: bool
         )
     for error in summary.errors:
         show.line(error, "red")
+    if workspace.engine.session.keeps_classes:
+        show.line("the first time only: keeping Spark's classes, so that it starts sooner from now on ...")
     return summary.failed
 
 

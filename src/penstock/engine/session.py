@@ -84,6 +84,11 @@ class Session:
         return self._spark is not None
 
     @property
+    def keeps_classes(self) -> bool:
+        """Whether stopping takes a while, because the JVM then writes the archive that makes later starts quick."""
+        return self._archive is not None
+
+    @property
     def alive(self) -> bool:
         """False once the JVM is gone although nobody stopped it."""
         return self._gateway is None or self._gateway.proc is None or self._gateway.proc.poll() is None
