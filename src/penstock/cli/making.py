@@ -111,7 +111,7 @@ def _work(workspace: Workspace, models: tuple[IntervalModel, ...], as_json: bool
     for error in summary.errors:
         show.line(error, "red")
     if workspace.engine.session.keeps_classes:
-        show.line("the first time only: keeping Spark's classes, so that it starts sooner from now on ...")
+        typer.echo("the first time only: keeping Spark's classes, so that it starts sooner from now on ...", err=True)
     return summary.failed
 
 
