@@ -93,6 +93,13 @@ def killed_at(shell: Shell, step: str) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
+@pytest.mark.parametrize("step", ["planned", "written"])
+def test_a_run_killed_while_spark_stages_is_finished_by_the_next(orders: Shell, step: str) -> None:
+    killed_at(orders, step)
+    assert orders.json("run")["failed"] == 0
+    assert orders.json("verify")["differences"] == 0
+
+
 def test_a_task_that_took_two_workers_with_it_is_set_aside_and_said(orders: Shell) -> None:
     killed_at(orders, "staged")
     killed_at(orders, "delta committed")
