@@ -10,6 +10,7 @@ from faults import Fault, Killed, raising
 
 from penstock.errors import EngineError
 from penstock.intervals import ranges
+from penstock.runtime import run, work
 from penstock.runtime.changes import needs_consent, planned_changes
 from penstock.runtime.definitions import definitions
 from penstock.runtime.progress import Silent
@@ -223,6 +224,24 @@ def test_a_run_of_an_older_revision_stops_and_fills_no_table_of_the_newer_one(
         assert not any(built[f"t.{name}"].covered for name in ("copy", "beyond", "last"))
     assert trial.run().failed == 0
     assert holds(trial, NEW, 60)
+
+
+def test_a_run_that_does_not_ask_which_revision_is_active_fills_the_newer_tables(
+    trial: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (run, work):
+        monkeypatch.setattr(module, "superseded", lambda *_: False)
+    trial.land("numbers", range(40, 60))
+
+    def another_revision() -> None:
+        trial.model("copy", TWICE)
+        with trial.opened() as workspace:
+            apply(workspace)
+
+    trial.run(step=Fault("published", another_revision))
+    with trial.opened() as workspace:
+        assert workspace.state.world().working["t.copy"].covered
+    assert not holds(trial, NEW, 60)  # the old query's rows are in the new table
 
 
 # models that go and come back

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import Annotated
 
 import click
@@ -216,6 +217,8 @@ def main() -> None:
     try:
         code = app(prog_name="penstock", standalone_mode=not as_json)
     except PenstockError as error:
+        if {"-v", "--verbose"} & set(sys.argv):
+            traceback.print_exc()
         _report(error, as_json)
         sys.exit(error.exit_code)
     except click.ClickException as error:

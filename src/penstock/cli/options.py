@@ -24,7 +24,7 @@ Target = Annotated[
     str | None, typer.Option("--target", metavar="NAME", help="One of the project's targets (default: the first).")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show where an error came from.")]
 _SHARED = {"project": Project, "config": Config, "target": Target, "json": Json, "verbose": Verbose}
 
 

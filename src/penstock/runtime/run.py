@@ -23,7 +23,7 @@ from penstock.runtime.audit import audit
 from penstock.runtime.heartbeat import Heartbeat
 from penstock.runtime.observing import Observer, Scanner
 from penstock.runtime.progress import Finished, Progress
-from penstock.runtime.survey import Survey
+from penstock.runtime.survey import Survey, superseded
 from penstock.runtime.work import Bench, work
 from penstock.runtime.workspace import Workspace
 from penstock.state.records import SourceRecord, World
@@ -135,7 +135,7 @@ class Crew:
         """What died before this run is tried again, what dies in it is not."""
         while True:
             world = self._look()
-            if world.revision != self._workspace.project.revision:
+            if superseded(self._workspace.project, world):
                 return self._leave(summary)
             added = self._enqueue(world)
             self._claim()
@@ -161,7 +161,7 @@ class Crew:
         """The world as it is after everything that can be settled without Spark."""
         project = self._workspace.project
         world = self._state.world(self._since)
-        if world.revision != project.revision:
+        if superseded(project, world):
             return world
         moved = self._state.reap(self._workspace.worker)
         if world.events:

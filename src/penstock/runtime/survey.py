@@ -9,6 +9,7 @@ from penstock.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet
 from penstock.models import Graph, IntervalModel, Source
 from penstock.planner.consumers import offered
 from penstock.planner.observation import Input, Observation
+from penstock.project import Project
 from penstock.state.records import SourceRecord, Work, World
 
 
@@ -41,6 +42,11 @@ class Survey:
         if name not in self._inputs:
             self._inputs[name] = offered(self.observation(parent))
         return self._inputs[name]
+
+
+def superseded(project: Project, world: World) -> bool:
+    """Whether another revision is active: the tables are no longer those that this project's queries fill."""
+    return world.revision not in (None, project.revision)
 
 
 def without_own(seen: Observation, scope: IntervalSet) -> Observation:

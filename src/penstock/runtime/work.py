@@ -24,7 +24,7 @@ from penstock.planner.plan import recheck
 from penstock.runtime.jobs import Wanted, job, readable
 from penstock.runtime.progress import Finished
 from penstock.runtime.site import Site
-from penstock.runtime.survey import Survey, without_own
+from penstock.runtime.survey import Survey, superseded, without_own
 from penstock.state.records import Generation, World
 from penstock.state.store import State
 from penstock.tasks import Commit, Cost, Lease, Order
@@ -86,7 +86,7 @@ def _ended(bench: Bench, lease: Lease, began: float) -> Finished:
 
 def _attempt(bench: Bench, lease: Lease) -> Commit | Wait:
     world = bench.state.world()
-    if world.revision != bench.site.project.revision:
+    if superseded(bench.site.project, world):
         return Wait(lease.order.model, "another revision of the project was applied meanwhile")
     generation = world.working.get(lease.order.model)
     if generation is None or generation.no != lease.generation:

@@ -18,6 +18,7 @@ from penstock.models import IntervalModel, Model
 from penstock.project import Analysis, Project, find_root, load
 from penstock.runtime.definitions import bundle, definitions
 from penstock.runtime.site import Site
+from penstock.runtime.survey import superseded
 from penstock.state.embedded.server import EmbeddedPostgres
 from penstock.state.records import Change, World
 from penstock.state.store import State
@@ -148,7 +149,7 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 
 def applied(workspace: Workspace, world: World) -> None:
     """That the tables were built from the files as they are now; a UsageError when they were not."""
-    if world.revision not in (None, workspace.project.revision):
+    if superseded(workspace.project, world):
         raise UsageError("the project was changed since it was applied", hint="penstock run builds what changed first")
 
 
