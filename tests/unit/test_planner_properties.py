@@ -15,7 +15,7 @@ from penstock.intervals import EVERYTHING, MIN_POSITION, NOTHING, Interval, Inte
 from penstock.models import Chunking, Dependency, Fill, IntervalModel, Limits, Schedules
 from penstock.planner import Input, Observation, Wait, explain, gaps, plan, ready, recheck
 from penstock.planner.batches import Caps
-from penstock.tasks import Order
+from penstock.tasks import Lane, Order
 
 EXAMPLES = settings(max_examples=40, deadline=None)
 positions = st.integers(-5, 60)
@@ -126,6 +126,16 @@ def is_ready(seen: Observation, chunk: Interval) -> bool:
         any(member.optional for member in group) or any(is_there(seen, group, member, chunk) for member in group)
         for group in seen.model.dependencies
     )
+
+
+@EXAMPLES
+@given(observations(), st.sets(st.sampled_from(["forward", "repair", "backfill"])))
+def test_only_the_lanes_that_were_asked_for_get_orders_and_the_waits_stay(seen: Observation, lanes: set[Lane]) -> None:
+    whole, some = plan(seen), plan(seen, lanes=lanes)
+    assert [one for one in some if isinstance(one, Order)] == [
+        one for one in whole if isinstance(one, Order) and one.lane in lanes
+    ]
+    assert [one for one in some if isinstance(one, Wait)] == [one for one in whole if isinstance(one, Wait)]
 
 
 @EXAMPLES

@@ -64,6 +64,7 @@ def test_s1_3_every_setting_has_its_default(tmp_path: Path) -> None:
         60,
         30,
     )
+    assert found.scheduler.retention_seconds == 30 * 86400
     assert found.paths == {"external": ("models/external",), "transformation": ("models/transformations",)}
     assert (found.target.schema, found.target.master, found.target.storage) == ("penstock", None, {})
 
@@ -76,7 +77,7 @@ env: {CURRENCY: EUR, LEVEL: 3}
 vars: {x: 3, y: text}
 worker:
   {concurrency: 4, models: ["shop.*", {pattern: "raw.*", concurrency: 1}], tags: [slow], shutdown_timeout: 1 minute}
-scheduler: {sweep: 2 minutes, repair_delay: 5}
+scheduler: {sweep: 2 minutes, repair_delay: 5, retention: 1 week}
 web: {address: "0.0.0.0:80"}
 logging: debug
 targets:
@@ -88,12 +89,54 @@ targets:
     assert found.worker.models == (WorkerGlob("shop.*"), WorkerGlob("raw.*", 1))
     assert (found.worker.concurrency, found.worker.tags, found.worker.shutdown_seconds) == (4, ("slow",), 60)
     assert (found.scheduler.sweep_seconds, found.scheduler.repair_delay_seconds) == (120, 5)
+    assert found.scheduler.retention_seconds == 604800
     assert (found.target.master, found.target.conf, found.target.storage) == (
         "local[2]",
         {"spark.x": "true"},
         {"key": "k"},
     )
     assert (found.target.schema, found.warehouse, found.logging) == ("mine", "s3://b/w", "debug")
+
+
+@pytest.mark.parametrize(("written", "seconds"), [("1 hour", 3600), ("3600", 3600), ("90 minutes", 5400)])
+def test_s0_29_retention_is_a_duration_of_at_least_an_hour(tmp_path: Path, written: str, seconds: int) -> None:
+    text = f"name: shop\nscheduler:\n  retention: {written}\n"
+    assert read(tmp_path, {"penstock.yml": text}).settings.scheduler.retention_seconds == seconds
+
+
+@pytest.mark.parametrize("written", ["59 minutes", "0", "3599"])
+def test_s0_29_finished_tasks_cannot_be_dropped_at_once(tmp_path: Path, written: str) -> None:
+    text = f"name: shop\nscheduler:\n  retention: {written}\n"
+    (said,) = mistakes(tmp_path, {"penstock.yml": text})
+    assert said.startswith(f"penstock.yml:3: scheduler.retention must be at least 1 hour, not {written}")
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+def test_there_are_four_levels_of_logging(tmp_path: Path, level: str) -> None:
+    assert read(tmp_path, {"penstock.yml": f"name: shop\nlogging: {level}\n"}).settings.logging == level
+
+
+@pytest.mark.parametrize("level", ["trace", "INFO", "warn", "off", "3"])
+def test_other_levels_of_logging_are_refused(tmp_path: Path, level: str) -> None:
+    (said,) = mistakes(tmp_path, {"penstock.yml": f"name: shop\nlogging: {level}\n"})
+    assert said.startswith("penstock.yml:2: logging must be debug, info, warning or error")
+
+
+@pytest.mark.parametrize(
+    ("globs", "said"),
+    [
+        ("[{concurrency: 2}]", "an item of worker.models needs the key 'pattern'"),
+        (
+            "[{pattern: a.*, concurrency: 0}]",
+            "an item of worker.models.concurrency must be a whole number",
+        ),
+        ("[3]", "an item of worker.models must be a glob or a mapping with pattern and concurrency, not the number 3"),
+        ("a.*", "worker.models must be a list"),
+    ],
+)
+def test_a_worker_selects_by_globs_with_or_without_a_limit(tmp_path: Path, globs: str, said: str) -> None:
+    (found,) = mistakes(tmp_path, {"penstock.yml": f"name: shop\nworker:\n  models: {globs}\n"})
+    assert found.startswith(f"penstock.yml:3: {said}")
 
 
 TARGETS = "name: shop\ntargets:\n  dev:\n  prod:\n    state: ${STATE}\n    warehouse: s3://b/w\n"

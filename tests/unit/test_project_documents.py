@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from penstock.errors import ProjectErrors
-from penstock.models.axis import duration
+from penstock.models.axis import DURATION, duration
 from penstock.project import schema
 from penstock.project.documents import Items, Node, Scalar, Table, merged, read_document
 from penstock.project.keys import PROJECT, SCHEDULE
 from penstock.project.problems import Problems, Where, nearest
-from penstock.project.shapes import DURATION
 
 
 def read(text: str, first_line: int = 1) -> Node:
@@ -193,7 +192,7 @@ def fits_schedule(value: str) -> bool:
     node = read(f"s: {value}")
     assert isinstance(node, Table)
     inner = node.get("s")
-    return inner is not None and SCHEDULE.fits(inner)
+    return inner is not None and SCHEDULE.clean(inner, "s", Problems()) is not None
 
 
 @pytest.mark.parametrize(

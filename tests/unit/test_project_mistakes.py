@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 from written_project import CONFIG, ORDERS, SHOP, front, mistakes, read
 
 from penstock.errors import ProjectError, ProjectErrors
+from penstock.models import IntervalModel, Schedules
 from penstock.project import schema, unpack
 
 # All mistakes at once
@@ -117,6 +118,57 @@ def test_project_errors_keep_file_line_and_hint(tmp_path: Path) -> None:
         5,
         'write "{{external}}.orders"',
     )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "said"),
+    [
+        ("'0 0 31 2 *'", "not '0 0 31 2 *': day of month, month, day of week: '31 2 *' is a date that never comes"),
+        ("'0 25 * * *'", "not '0 25 * * *': hour: 25 is not between 0 and 23"),
+        ("0 9 * * fri-mon", "not '0 9 * * fri-mon': day of week: the range 'fri-mon' runs backwards"),
+        ("'@every 0s'", "not '@every 0s': the time between two slots must be at least a second"),
+        ("99999999999", "not the number 99999999999: the time between two slots must be at least a second"),
+        ("0", "not the number 0: the time between two slots must be at least a second"),
+        ("'0'", "not '0': the time between two slots must be at least a second"),
+        ("sometimes", "not 'sometimes': 'sometimes' is no schedule"),
+        ("[1m]", "or off, not a list"),
+        ("1.5", "or off, not the number 1.5"),
+        ("true", "or off, not true"),
+    ],
+)
+def test_s0_45_a_schedule_that_cannot_be_kept_is_a_mistake_on_its_line(
+    tmp_path: Path, schedule: str, said: str
+) -> None:
+    expected = "a schedule: '@every 1m', '@hourly', five cron fields or a number of seconds, or off"
+    files = {
+        **SHOP,
+        "models/transformations/m.sql": hourly(f"schedules:\n  backfill: off\n  forwardfill: {schedule}\n"),
+    }
+    (found,) = mistakes(tmp_path, files)
+    assert found.startswith(f"models/transformations/m.sql:6: schedules.forwardfill must be {expected}"), found
+    assert said in found
+
+
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [("defaults:\n  schedules:\n    backfill: ", 5), ("overrides:\n  shop.hourly:\n    schedules: {backfill: ", 5)],
+)
+def test_schedules_of_the_project_file_are_read_as_closely(tmp_path: Path, place: str, line: int) -> None:
+    text = f"{CONFIG}{place}'0 0 31 2 *'{'}' if '{' in place else ''}\n"
+    (found,) = mistakes(tmp_path, {**SHOP, "penstock.yml": text})
+    assert found.startswith(f"penstock.yml:{line}: ")
+    assert found.endswith("is a date that never comes")
+
+
+@pytest.mark.parametrize(
+    ("written", "spec"),
+    [("300", "300"), ("'300'", "300"), ("0x12c", "300"), ("+300", "300"), ("'@hourly'", "@hourly"), ("off", "off")],
+)
+def test_a_schedule_is_kept_as_its_reader_takes_it(tmp_path: Path, written: str, spec: str) -> None:
+    text = hourly(f"schedules: {{backfill: {written}}}\n")
+    found = read(tmp_path, {**SHOP, "models/transformations/m.sql": text}).graph.models["shop.m"]
+    assert isinstance(found, IntervalModel)
+    assert found.schedules == Schedules(None, spec)
 
 
 # One structural question about model files, asked of the loader and of the JSON schema.

@@ -10,6 +10,8 @@ _NAMES = {1: "s sec secs second seconds", 60: "m min mins minute minutes", 3600:
 _NAMES |= {86400: "d day days", 604800: "w week weeks"}
 _UNITS = {name: seconds for seconds, names in _NAMES.items() for name in names.split()}
 _DURATION = re.compile(r"(\d+)\s*([a-z]+)")
+DURATION = rf"([0-9]+ *({'|'.join(_UNITS)}) *)+"
+"""A duration with its units, as a pattern for whole texts."""
 
 
 def duration(text: str | int) -> int:

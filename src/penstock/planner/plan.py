@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import islice
 
 from penstock.intervals import MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.planner.batches import CAPS, Caps, lane_orders
 from penstock.planner.explain import next_chunk, why_nothing
-from penstock.planner.lanes import Work, frontier, work
+from penstock.planner.lanes import LANES, Work, frontier, work
 from penstock.planner.observation import Observation, Wait
 from penstock.planner.verdicts import reason_to_wait, verdicts
 from penstock.planner.words import place, span, spans
-from penstock.tasks import Order
+from penstock.tasks import Lane, Order
 
 Decision = Order | Wait
 _WINDOWS_FOR_A_REASON = 16
 """How far below the frontier a blocked gap is looked for: it is only said, nothing depends on it."""
 
 
-def plan(seen: Observation, most: int = 2000, caps: Caps = CAPS) -> tuple[Decision, ...]:
-    """Every order that can be given now, at most `most`, forward first; and what waits, with its reason."""
+def plan(
+    seen: Observation, most: int = 2000, caps: Caps = CAPS, lanes: Collection[Lane] = LANES
+) -> tuple[Decision, ...]:
+    """Every order of `lanes` that can be given now, at most `most`, forward first; and what waits, with its reason."""
     one = work(seen)
     if seen.paused:
         return (Wait(seen.model.name, "paused"),)
-    forward, repair, backfill = (lane_orders(one, lane, caps) for lane in ("forward", "repair", "backfill"))
+    forward, repair, backfill = (lane_orders(one, lane, caps) if lane in lanes else iter(()) for lane in LANES)
     # a quarter each for what is not new, so that a long catch-up starves nobody; what they leave goes to forward
     repairs = list(islice(repair, most // 4))
     backfills = list(islice(backfill, most // 4))
@@ -33,7 +35,9 @@ def plan(seen: Observation, most: int = 2000, caps: Caps = CAPS) -> tuple[Decisi
     repairs += islice(repair, most - len(news) - len(repairs) - len(backfills))
     backfills += islice(backfill, most - len(news) - len(repairs) - len(backfills))
     found: list[Decision] = [*news, *repairs, *backfills]
-    found += _waits(one, moving=bool(news))
+    # a lane that was not asked for does not wait because of that
+    moving = bool(news) if "forward" in lanes else next(lane_orders(one, "forward", caps), None) is not None
+    found += _waits(one, moving=moving)
     return tuple(found)
 
 

@@ -183,7 +183,7 @@ class Builder:
 
     def _schedules(self, draft: Draft) -> Schedules:
         node = draft.keys.get("schedules")
-        made = Schedules(*(values.typed(values.inside(node, key)) for key in ("forwardfill", "backfill")))
+        made = Schedules(*(values.spec(values.inside(node, key)) for key in ("forwardfill", "backfill")))
         if made.forwardfill == "off" and made.backfill == "off":
             said = f"{draft.name} would never run: at least one of forwardfill and backfill must stay on"
             self.problems.add(draft.at("schedules"), said)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.models import ModelType
+from penstock.planner import cadence
 from penstock.project.shapes import (
-    DURATION,
     FLAG,
     IDENTIFIER,
     LENGTH,
@@ -20,6 +20,7 @@ from penstock.project.shapes import (
     Key,
     ListOf,
     MapOf,
+    Parsed,
     Shape,
     TableOf,
     integer,
@@ -35,28 +36,11 @@ _BUILT = _INTERVAL | _DYNAMIC | _FULL
 _ALL = _SOURCE | _BUILT
 
 
-def _number(numbers: str, names: str = "") -> str:
-    one = f"({numbers}|{names})" if names else f"({numbers})"
-    item = rf"(\*|{one}(-{one})?)(/[1-9][0-9]*)?"
-    return f"{item}(,{item})*"
-
-
-_MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
-_DAYS = "sun|mon|tue|wed|thu|fri|sat"
-_CRON = " +".join(
-    (
-        _number("[0-5]?[0-9]"),
-        _number("[01]?[0-9]|2[0-3]"),
-        _number("0?[1-9]|[12][0-9]|3[01]"),
-        _number("0?[1-9]|1[0-2]", f"{_MONTHS}|{_MONTHS.upper()}"),
-        _number("[0-7]", f"{_DAYS}|{_DAYS.upper()}"),
-    )
+_SCHEDULE = f"a schedule: {cadence.WRITTEN_AS}"
+SCHEDULE = Parsed(_SCHEDULE, cadence.PATTERN, cadence.parse)
+SCHEDULE_OR_OFF = Either(
+    (Choice(("off",)), Parsed(f"{_SCHEDULE}, or off", cadence.PATTERN, cadence.parse)), f"{_SCHEDULE}, or off"
 )
-_DESCRIPTORS = "@(hourly|daily|midnight|weekly|monthly|yearly|annually)"
-_SCHEDULE_TEXT = rf"@every +{DURATION}|{_DESCRIPTORS}|{_CRON}"
-_SCHEDULE_EXPECTED = "a schedule: '@every 1m', '@hourly', five cron fields or a number of seconds"
-SCHEDULE = Either((integer(1), text("a schedule", _SCHEDULE_TEXT)), _SCHEDULE_EXPECTED)
-SCHEDULE_OR_OFF = Either((Choice(("off",)), *SCHEDULE.shapes), f"{_SCHEDULE_EXPECTED}, or off")
 
 _DEPENDENCY_NAME = text(
     'a model\'s name such as raw.orders, orders or "{{external}}.orders"',
@@ -250,7 +234,17 @@ PROJECT = TableOf(
             ),
             "what one worker does",
         ),
-        Key("scheduler", TableOf((Key("sweep", LENGTH), Key("repair_delay", LENGTH))), "how often to look"),
+        Key(
+            "scheduler",
+            TableOf(
+                (
+                    Key("sweep", LENGTH, "how often to look at everything, whether told to or not"),
+                    Key("repair_delay", LENGTH, "how long to gather changes before what is stale is computed again"),
+                    Key("retention", LENGTH, "how long finished tasks are kept; at least 1 hour"),
+                )
+            ),
+            "how often to look",
+        ),
         Key("web", TableOf((Key("address", TEXT),)), "where the web page is served"),
         Key("logging", Choice(("debug", "info", "warning", "error")), "default: info"),
         Key("targets", MapOf(TARGET, "[A-Za-z][A-Za-z0-9_-]*"), "deployments; the first is the default"),

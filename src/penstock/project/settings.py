@@ -21,6 +21,7 @@ DEFAULT_PATHS: Mapping[Kind, tuple[str, ...]] = {
     "external": ("models/external",),
     "transformation": ("models/transformations",),
 }
+_SHORTEST_RETENTION = 3600
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
@@ -56,6 +57,8 @@ class Worker:
 class Scheduler:
     sweep_seconds: int = 60
     repair_delay_seconds: int = 30
+    retention_seconds: int = 30 * 86400
+    """How long finished tasks are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +172,15 @@ class SettingsReader:
 
     def _scheduler(self) -> Scheduler:
         node, usual = self.root.get("scheduler"), Scheduler()
+        kept = values.inside(node, "retention")
+        retention = values.length(kept, usual.retention_seconds)
+        if kept is not None and retention < _SHORTEST_RETENTION:
+            said = f"scheduler.retention must be at least 1 hour, not {values.typed(kept)}"
+            self.problems.add(kept.where, f"{said}: finished tasks are looked up while work goes on")
         return Scheduler(
             sweep_seconds=values.length(values.inside(node, "sweep"), usual.sweep_seconds),
             repair_delay_seconds=values.length(values.inside(node, "repair_delay"), usual.repair_delay_seconds),
+            retention_seconds=retention,
         )
 
     def _text(self, node: Node | None) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from penstock.models.axis import DURATION
 from penstock.project.documents import Items, Node, Plain, Scalar, Table
 from penstock.project.problems import Problems, Where, did_you_mean, nearest
 
@@ -14,8 +15,6 @@ Json: TypeAlias = Mapping[str, "Json"] | list["Json"] | str | int | float | bool
 
 PROJECT_FILE = "the project"
 IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
-_UNIT = r"(s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?|w|weeks?)"
-DURATION = rf"([0-9]+ *{_UNIT} *)+"
 
 
 class Shape(Protocol):
@@ -83,6 +82,34 @@ def text(expected: str, pattern: str) -> Leaf:
 def integer(least: int) -> Leaf:
     made: dict[str, Json] = {"type": "integer", "minimum": least}
     return Leaf(f"a whole number of at least {least}", lambda value: type(value) is int and value >= least, made)
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A text or a whole number in a little language of its own; what its reader objects to is said too."""
+
+    expected: str
+    pattern: str
+    """For texts: as much as a JSON schema can know of them."""
+    read: Callable[[str], object]
+
+    def fits(self, node: Node) -> bool:
+        return isinstance(node, Scalar) and type(node.value) in (int, str)
+
+    def clean(self, node: Node, name: str, problems: Problems) -> Node | None:
+        why = ""
+        if isinstance(node, Scalar) and self.fits(node):
+            try:
+                self.read(str(node.value))
+            except ValueError as error:
+                why = f": {error}"
+            if not why and (isinstance(node.value, int) or re.fullmatch(self.pattern, node.raw)):
+                return node
+        problems.add(node.where, f"{name} must be {self.expected}, not {found(node)}{why}")
+        return None
+
+    def schema(self) -> dict[str, Json]:
+        return {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": f"^({self.pattern})$"}]}
 
 
 @dataclass(frozen=True, slots=True)

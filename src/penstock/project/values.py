@@ -24,6 +24,11 @@ def typed(node: Node | None) -> str | None:
     return node.raw if isinstance(node, Scalar) else None
 
 
+def spec(node: Node | None) -> str | None:
+    """A text as it is, or a number in plain digits, however it was typed."""
+    return str(node.value) if isinstance(node, Scalar) else None
+
+
 def value(node: Node) -> Plain:
     return node.value if isinstance(node, Scalar) else None
 
