@@ -30,7 +30,7 @@ _SETTINGS = {
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
     "shared_buffers": "32MB",
-    "max_connections": "60",
+    "max_connections": "300",
     "max_wal_size": "256MB",
     "min_wal_size": "32MB",
     "wal_level": "minimal",

@@ -27,8 +27,9 @@ class Inspection:
 class EmbeddedPostgres:
     """One client of the project's server, which runs from the first client to the last."""
 
-    def __init__(self, dsn: str, clients: int) -> None:
+    def __init__(self, project: Path, environ: Mapping[str, str], dsn: str, clients: int) -> None:
         self.dsn = dsn
+        self._project, self._environ = project, environ
         self._clients: int | None = clients
 
     @classmethod
@@ -45,7 +46,19 @@ class EmbeddedPostgres:
                 f"the embedded PostgreSQL of {project} cannot be used: {error}",
                 hint="give this user its own project folder, or give a PostgreSQL server as `state:`",
             ) from error
-        return cls(dsn, clients)
+        return cls(project, environ, dsn, clients)
+
+    def revive(self) -> None:
+        """Start the server again if it is down; any number of threads and processes may ask at once.
+
+        A second client for this moment: so no watcher stops what is just being started, even if this one is closed.
+        """
+        with EmbeddedPostgres.attach(self._project, self._environ) as again:
+            if again.dsn != self.dsn:
+                raise StateError(
+                    f"the embedded PostgreSQL of {self._project} is back, but elsewhere",
+                    hint="start this process again",
+                )
 
     def close(self) -> None:
         if self._clients is not None:
