@@ -81,7 +81,7 @@ def test_a_claim_waits_for_a_claim_that_is_not_committed_yet(story: Story) -> No
 def test_without_that_wait_the_limit_would_be_broken(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(statements(), "lock_claim", "select 1")
     story.execute("update model set max_inflight = 1 where id = 'core.a'")
-    story.enqueue(story.order((0, 10)), story.order((10, 20)))
+    story.enqueue(story.order((0, 10)), story.order((10, 20), lane="backfill"))
     other = story.connect()
     with story.state.database.transaction():
         assert story.state.claim("w")
@@ -97,13 +97,6 @@ def test_forward_goes_first_and_a_busy_model_lets_others_through(story: Story) -
     lease = story.state.claim("w")
     assert lease is not None
     assert lease.order.model == "core.b"
-
-
-def test_who_waits_long_overtakes_a_better_lane(story: Story) -> None:
-    story.enqueue(story.order((0, 10), lane="backfill"))
-    story.advance(3600)
-    story.enqueue(story.order((10, 20)))
-    assert story.claim().order.lane == "backfill"
 
 
 def test_active_scopes_of_a_generation_never_overlap(story: Story) -> None:
@@ -122,8 +115,8 @@ def test_the_database_itself_refuses_an_overlap(story: Story) -> None:
     story.enqueue(story.order((0, 10)))
     with pytest.raises(psycopg.errors.ExclusionViolation):
         story.execute(
-            "insert into task (model, generation, lane, ranges, chunks, choices, reason, priority, max_attempts) "
-            "select model, generation, lane, '{[5,6)}', '{}', '{}', '', 1, 1 from task"
+            "insert into task (model, generation, lane, ranges, chunks, choices, reason, max_attempts) "
+            "select model, generation, lane, '{[5,6)}', '{}', '{}', '', 1 from task"
         )
 
 

@@ -8,6 +8,7 @@ import zipfile
 from penstock.models import IntervalModel, Model
 from penstock.project import Project
 from penstock.state.records import Definition
+from penstock.tasks import Lane
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -38,7 +39,17 @@ def _definition(project: Project, model: Model) -> Definition:
         edges=edges,
         max_inflight=model.max_inflight,
         retries=model.retries,
+        schedules=_schedules(model),
     )
+
+
+def _schedules(model: IntervalModel) -> tuple[tuple[Lane, str], ...]:
+    """Only what was written: a lane without a cadence follows its inputs, and one that is off has no slots."""
+    written: tuple[tuple[Lane, str | None], ...] = (
+        ("forward", model.schedules.forwardfill),
+        ("backfill", model.schedules.backfill),
+    )
+    return tuple((lane, spec) for lane, spec in written if spec not in (None, "off"))
 
 
 def bundle(project: Project) -> bytes:
@@ -48,3 +59,9 @@ def bundle(project: Project) -> bytes:
         for name, content in sorted(project.files.items()):
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), content)
     return target.getvalue()
+
+
+def unbundled(archive: bytes) -> dict[str, bytes]:
+    """The files of a stored project, by their path in it."""
+    with zipfile.ZipFile(io.BytesIO(archive)) as stored:
+        return {name: stored.read(name) for name in stored.namelist()}

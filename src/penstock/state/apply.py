@@ -10,7 +10,9 @@ from psycopg.types.json import Jsonb
 from penstock.errors import StateError
 from penstock.state.connection import Database
 from penstock.state.definitions import Move, StoredGeneration, StoredModel, lineages, moves
+from penstock.state.queue import lock_active
 from penstock.state.records import Change, Definition
+from penstock.state.schedules import write_schedules
 
 
 def changes(database: Database, definitions: Sequence[Definition]) -> tuple[Change, ...]:
@@ -25,12 +27,13 @@ def apply(
     manifest: Mapping[str, object],
     definitions: Sequence[Definition],
 ) -> tuple[Change, ...]:
-    """Make `revision` the active one. Applying it again changes nothing."""
+    """Make `revision` the active one. A new one may have put right what failed, so nothing is held any more."""
     with database.transaction():
         database.run("lock_apply")
         todo = _moves(database, definitions)
         settled = all(move.change.change == "unchanged" and not move.retire for move in todo)
         if settled and active_revision(database) == revision:
+            write_schedules(database, definitions)
             return tuple(move.change for move in todo)
         database.run("lock_generations", models=[move.change.model for move in todo])
         database.run("supersede_revisions", hash=revision)
@@ -38,6 +41,8 @@ def apply(
         _store_models(database, definitions)
         for move in todo:
             _take(database, move, {one.name: one for one in definitions}, revision)
+        write_schedules(database, definitions)
+        database.run("clear_holds", models=[one.name for one in definitions])
         database.run("audit", actor="apply", action="apply", subject=revision, detail=Jsonb({}))
         database.run("wake")
     return tuple(move.change for move in todo)
@@ -131,4 +136,5 @@ def _take(database: Database, move: Move, definitions: Mapping[str, Definition],
 
 def _drop_tasks(database: Database, generations: Sequence[int], state: str, reason: str) -> None:
     if generations:
+        lock_active(database, generations=generations)
         database.run("drop_tasks", generations=list(generations), state=state, reason=reason)

@@ -13,7 +13,7 @@ from penstock.errors import ErrorClass, LeaseLostError
 from penstock.intervals import Interval
 from penstock.state.connection import Database
 from penstock.state.queue import fence, insert_orders
-from penstock.state.retry import Die, Ending, Next, Retry, Split, next_step
+from penstock.state.retry import Die, Ending, Next, Retry, Split, hold_seconds, next_step
 from penstock.tasks import Cost, Lane, Lease, Order
 
 FollowedBy = Literal["retrying", "dead", "split"]
@@ -119,8 +119,9 @@ def _take(database: Database, case: _Case, step: Next, at_once: bool) -> Followe
             database.run("finish_task", task=case.task, state="superseded")
             insert_orders(database, halves(case.order), {case.order.model: case.generation}, split_from=case.task)
             return "split"
-        case Die():
-            database.run("finish_task", task=case.task, state="dead")
+        case Die(quarantined=quarantined):
+            deaths = 1 + (database.value("deaths_in_a_row", int, task=case.task) or 0)
+            database.run("bury_task", task=case.task, hold=inf if quarantined else hold_seconds(deaths))
             return "dead"
         case _:
             assert_never(step)

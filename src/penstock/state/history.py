@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -13,9 +13,10 @@ from penstock.state import pins
 from penstock.state.connection import Database
 from penstock.state.publication import attempt_record, cost_of
 from penstock.state.records import AttemptRecord, CoverRecord, TaskRecord
-from penstock.tasks import Lane, Order, TaskState
+from penstock.tasks import Lane, Lease, Order, TaskState
 
 ACTIVE: Sequence[TaskState] = ("queued", "running", "retrying")
+LOG_CHARACTERS = 20_000
 
 
 def tasks(database: Database, model: str | None, failed: bool, history: bool, limit: int) -> tuple[TaskRecord, ...]:
@@ -27,8 +28,19 @@ def tasks(database: Database, model: str | None, failed: bool, history: bool, li
     return tuple(found)
 
 
-def attempts(database: Database, task: int) -> tuple[AttemptRecord, ...]:
-    return tuple(database.rows("attempts", attempt_record, task=task))
+def attempts(database: Database, tasks: Collection[int]) -> dict[int, tuple[AttemptRecord, ...]]:
+    """By task, in the order in which they began; one statement for all of them."""
+    found: dict[int, list[AttemptRecord]] = {task: [] for task in tasks}
+    for one in database.rows("attempts", attempt_record, tasks=list(found)):
+        found[one.task].append(one)
+    return {task: tuple(made) for task, made in found.items()}
+
+
+def keep_log(database: Database, lease: Lease, text: str) -> None:
+    """Whoever lost the task may still say how far it came: the row is that of its own attempt."""
+    # the database's text has no zero byte; the end of a log says more than its beginning
+    tail = text.replace("\0", "\N{REPLACEMENT CHARACTER}")[-LOG_CHARACTERS:]
+    database.run("keep_log", task=lease.task, attempt=lease.attempt, token=lease.token, log_tail=tail)
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,6 +189,9 @@ def attempt_record(
     metrics: dict[str, float],
     started_at: datetime,
     ended_at: datetime | None,
+    strategy: str | None = None,
+    followed_by: str | None = None,
+    log_tail: str | None = None,
 ) -> AttemptRecord:
     return AttemptRecord(
         task,
@@ -202,6 +205,9 @@ def attempt_record(
         cost_of(metrics),
         started_at,
         ended_at,
+        strategy,
+        followed_by,
+        log_tail,
     )
 
 

@@ -9,6 +9,8 @@ from uuid import UUID
 from penstock.errors import LeaseLostError
 from penstock.intervals import Interval
 from penstock.state.connection import Database
+from penstock.state.records import Slot
+from penstock.state.schedules import take_slots
 from penstock.state.workers import LEASE_SECONDS
 from penstock.tasks import Lane, Lease, Order
 
@@ -45,14 +47,23 @@ class _Claimed:
         )
 
 
-def enqueue(database: Database, orders: Sequence[Order], generations: Mapping[str, int]) -> int:
-    """Add tasks; an order that meets active work, or whose generation is no longer worked on, adds nothing."""
+def enqueue(
+    database: Database, orders: Sequence[Order], generations: Mapping[str, int], slots: Sequence[Slot] = ()
+) -> int:
+    """Add tasks; an order that meets active work, or whose generation is no longer worked on, adds nothing.
+
+    Each slot is taken in the same transaction; where somebody else had it, that lane's orders are theirs too.
+    """
     with database.transaction():
         # several planners would wait for each other's rows in different orders
         database.run("lock_enqueue")
         wanted = sorted({generations[order.model] for order in orders if order.model in generations})
-        open_now = set(database.values("share_working_generations", int, generations=wanted))
-        taken = [order for order in orders if generations.get(order.model) in open_now]
+        # a statement does not see what others commit while it waits for them: so wait first, then look
+        database.run("share_generations", generations=wanted)
+        open_now = set(database.values("working_generations", int, generations=wanted))
+        lost = take_slots(database, slots)
+        mine = (order for order in orders if (order.model, order.lane) not in lost)
+        taken = [order for order in mine if generations.get(order.model) in open_now]
         added = insert_orders(database, taken, generations)
         if added:
             database.run("wake")
@@ -74,6 +85,9 @@ def insert_orders(
         }
         for order in orders
     ]
+    if not rows:
+        return 0
+    database.run("insert_turns", generations=[row["generation"] for row in rows], lanes=[row["lane"] for row in rows])
     return database.run_many("insert_task", rows)
 
 
@@ -87,22 +101,42 @@ def claim(database: Database, worker: str, models: Collection[str] | None = None
     return found.lease if found else None
 
 
+def unheard_claim(database: Database, worker: str, held: Collection[int]) -> Lease | None:
+    """A task that this worker claimed without hearing the answer; `held` are those it knows of."""
+    with database.transaction():
+        database.run("lock_claim")  # the claim in doubt may not have ended yet
+        found = database.one("unheard_claim", _Claimed, worker=worker, held=list(held))
+    return found.lease if found else None
+
+
 def release(database: Database, lease: Lease, reason: str) -> None:
     """Give a task back that turned out not to be ready: no failure, no budget used; the planner may plan it anew."""
     with database.transaction():
-        fence(database, lease)
-        database.run(
-            "end_attempt",
-            task=lease.task,
-            attempt=lease.attempt,
-            outcome="released",
-            followed_by=None,
-            error_class=None,
-            error=reason,
-            metrics=None,
-        )
+        _end_unjudged(database, lease, reason)
         database.run("finish_task", task=lease.task, state="cancelled")
         database.run("wake")
+
+
+def hand_back(database: Database, lease: Lease, reason: str) -> None:
+    """Let somebody else do a task that this worker cannot finish: no failure, no budget used, due at once."""
+    with database.transaction():
+        _end_unjudged(database, lease, reason)
+        database.run("requeue_task", task=lease.task, state="queued", after_seconds=0.0)
+        database.run("wake")
+
+
+def _end_unjudged(database: Database, lease: Lease, reason: str) -> None:
+    fence(database, lease)
+    database.run(
+        "end_attempt",
+        task=lease.task,
+        attempt=lease.attempt,
+        outcome="released",
+        followed_by=None,
+        error_class=None,
+        error=reason,
+        metrics=None,
+    )
 
 
 def fence(database: Database, lease: Lease) -> None:
@@ -111,3 +145,17 @@ def fence(database: Database, lease: Lease) -> None:
         raise LeaseLostError(
             f"attempt {lease.attempt} of task {lease.task} ({lease.order.model} {lease.order.scope}) no longer owns it"
         )
+
+
+def lock_active(
+    database: Database, *, task: int | None = None, model: str | None = None, generations: Sequence[int] = ()
+) -> list[int]:
+    """Hold all active tasks of these; nobody can add one meanwhile, if the caller holds their generations."""
+    found: list[int] = []
+    # a statement does not see what others commit while it waits for them: the halves of a task that was just split, or
+    # the attempt of one that was just claimed
+    while found != (
+        active := database.values("lock_active_tasks", int, task=task, model=model, generations=list(generations))
+    ):
+        found = active
+    return found

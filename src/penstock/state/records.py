@@ -30,6 +30,8 @@ class Definition:
     """(parent, group number, ordinal in it, before, after, optional)"""
     max_inflight: int = 4
     retries: int = 3
+    schedules: tuple[tuple[Lane, str], ...] = ()
+    """Lanes with a cadence of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +90,40 @@ class SourceRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduleRecord:
+    """One lane with a cadence of its own."""
+
+    model: str
+    lane: Lane
+    spec: str
+    next_at: datetime
+    last_slot: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One time at which a lane comes up, and the next one."""
+
+    model: str
+    lane: Lane
+    at: datetime
+    next_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """What is going on for one model."""
 
     in_flight: IntervalSet = NOTHING
     dead: IntervalSet = NOTHING
-    """Scopes of dead tasks that nothing has replaced since."""
+    """Scopes of dead and cancelled tasks that are held: not to be planned yet."""
+    waiting: frozenset[Lane] = frozenset()
+    """Lanes with tasks that nobody has taken yet."""
     queued: int = 0
     running: int = 0
     retrying: int = 0
     dead_tasks: int = 0
+    """Held or not: those whose scope nothing has covered since."""
     last_error: str | None = None
 
 
@@ -117,6 +143,7 @@ class World:
     """By model, for its working generation."""
     events: int
     """Completion events not handled yet."""
+    schedules: tuple[ScheduleRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +180,10 @@ class AttemptRecord:
     cost: Cost
     started_at: datetime
     ended_at: datetime | None
+    strategy: str | None = None
+    followed_by: str | None = None
+    """What became of the task after a failure."""
+    log_tail: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,3 +209,9 @@ class WorkerRecord:
     pid: int | None
     since: datetime
     heartbeat: datetime
+    role: str | None = None
+    slots: int | None = None
+    """How many tasks it does at a time."""
+    stopping: bool = False
+    tasks: int = 0
+    """Running now."""

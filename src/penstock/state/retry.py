@@ -12,6 +12,8 @@ MOST_CONFLICTS = 10
 LOSSES_RETRIED_AT_ONCE = 2
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 300.0
+FIRST_HOLD_SECONDS = 30.0
+LONGEST_HOLD_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class Split:
 @dataclass(frozen=True, slots=True)
 class Die:
     why: str
+    quarantined: bool = False
+    """It may have killed its workers: held until somebody looks at it."""
 
 
 Next = Retry | Split | Die
@@ -60,10 +64,15 @@ def next_step(endings: Sequence[Ending], chunks: int, max_attempts: int, dice: R
             return Split() if chunks > 1 else Die(f"it failed {len(spent)} times")
 
 
+def hold_seconds(deaths: int) -> float:
+    """How long a scope that died so often in a row is left alone; then the cause may be gone."""
+    return min(FIRST_HOLD_SECONDS * 2.0 ** min(deaths - 1, 10), LONGEST_HOLD_SECONDS)
+
+
 def _after_loss(endings: Sequence[Ending], spent: int, max_attempts: int, dice: Random) -> Next:
     before = endings[-2] if len(endings) > 1 else None
     if before and before.error_class == "lost" and before.worker != endings[-1].worker:
-        return Die("two different workers were lost on it, one after the other")
+        return Die("two different workers were lost on it, one after the other", quarantined=True)
     if spent >= max_attempts:
         return Die(f"its worker was lost; {spent} attempts are used up")
     losses = sum(one.error_class == "lost" for one in endings)

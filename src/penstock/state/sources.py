@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 
 from psycopg.types.json import Jsonb
@@ -9,6 +10,9 @@ from psycopg.types.json import Jsonb
 from penstock.intervals import NOTHING, IntervalSet
 from penstock.state.connection import Database
 from penstock.state.records import SourceRecord
+
+SCAN_SECONDS = 600.0
+"""A scan that takes longer may have been lost with its worker."""
 
 
 def record_source(
@@ -34,6 +38,24 @@ def record_source(
             )
             database.run("wake")
     return True
+
+
+def claim_looks(database: Database, every_seconds: Mapping[str, float]) -> frozenset[str]:
+    """Those of these sources that nobody looked at within their period; from now on somebody did."""
+    if not every_seconds:
+        return frozenset()
+    return frozenset(database.values("claim_looks", str, every_seconds=Jsonb(dict(every_seconds))))
+
+
+def ask_scan(database: Database, models: Collection[str]) -> None:
+    """Their bounds cannot be had from a log: a worker is to ask Spark."""
+    if database.run("ask_scan", models=sorted(models)):
+        database.run("wake")
+
+
+def claim_scans(database: Database, models: Collection[str]) -> frozenset[str]:
+    """Those of these sources that the caller is to scan now."""
+    return frozenset(database.values("claim_scans", str, models=sorted(models), seconds=SCAN_SECONDS))
 
 
 def record_source_error(database: Database, model: str, error: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from math import inf
@@ -14,13 +14,16 @@ from penstock.intervals import NOTHING, IntervalSet
 from penstock.state import (
     apply,
     audit,
+    control,
     events,
     failure,
     folding,
     invalidation,
     migrate,
+    pruning,
     publication,
     queue,
+    roles,
     sources,
     wakeup,
     workers,
@@ -30,12 +33,14 @@ from penstock.state.connection import Database
 from penstock.state.folding import Fold
 from penstock.state.history import attempts as past_attempts
 from penstock.state.history import covers as past_covers
+from penstock.state.history import keep_log
 from penstock.state.history import tasks as past_tasks
 from penstock.state.records import (
     AttemptRecord,
     Change,
     CoverRecord,
     Definition,
+    Slot,
     SourceRecord,
     TaskRecord,
     WorkerRecord,
@@ -52,11 +57,14 @@ class State:
     def __init__(self, database: Database) -> None:
         self.database = database
         self._folds: dict[int, Fold] = {}
+        self._folds_read_on = database.connection
         self._listener = wakeup.Listener(database)
+        self._presence = workers.Presence(database)
 
     @classmethod
-    def open(cls, dsn: str, schema: str, *, migrate: bool) -> State:
-        state = cls(Database.connect(dsn, schema))
+    def open(cls, dsn: str, schema: str, *, migrate: bool, before: Callable[[], None] | None = None) -> State:
+        """`before` is called whenever a lost connection is about to be replaced."""
+        state = cls(Database.connect(dsn, schema, before))
         try:
             if migrate:
                 state.migrate()
@@ -95,6 +103,14 @@ class State:
         """That the tables are those this code needs."""
         migrate.check(self.database)
 
+    def grant_reader(self, role: str) -> None:
+        """Let another role of the server ask everything and change nothing."""
+        roles.grant_reader(self.database, role)
+
+    def prune(self, retention_seconds: float) -> int:
+        """Remove what ended longer ago than that and says nothing about what is there now; how many tasks."""
+        return pruning.prune(self.database, retention_seconds)
+
     # projects
 
     def changes(self, definitions: Sequence[Definition]) -> tuple[Change, ...]:
@@ -108,12 +124,19 @@ class State:
     def cutover(self, ready: Collection[str]) -> tuple[str, ...]:
         return apply.cutover(self.database, ready)
 
+    def active_revision(self) -> str | None:
+        return self.database.value("active_revision", str)
+
     def bundle(self, revision: str) -> bytes:
         return apply.bundle(self.database, revision)
 
     # looking
 
     def world(self, dead_since: datetime | None = None) -> World:
+        if (connection := self.database.ready()) is not self._folds_read_on:
+            # a server that crashed may have forgotten its last commits, if it does not wait for its disk
+            self._folds.clear()
+            self._folds_read_on = connection
         return world.read_world(self.database, dead_since, self._folds)
 
     def covers(self, generation: int, scope: IntervalSet) -> tuple[CoverRecord, ...]:
@@ -126,7 +149,10 @@ class State:
         return past_tasks(self.database, model, failed, history, limit)
 
     def attempts(self, task: int) -> tuple[AttemptRecord, ...]:
-        return past_attempts(self.database, task)
+        return self.attempts_of([task])[task]
+
+    def attempts_of(self, tasks: Collection[int]) -> Mapping[int, tuple[AttemptRecord, ...]]:
+        return past_attempts(self.database, tasks)
 
     def workers(self) -> tuple[WorkerRecord, ...]:
         return workers.workers(self.database)
@@ -141,16 +167,36 @@ class State:
     def record_source_error(self, model: str, error: str) -> None:
         sources.record_source_error(self.database, model, error)
 
+    def claim_looks(self, every_seconds: Mapping[str, float]) -> frozenset[str]:
+        """Those of these sources that the caller is to look at now: nobody did within their period."""
+        return sources.claim_looks(self.database, every_seconds)
+
+    def ask_scan(self, models: Collection[str]) -> None:
+        """Their bounds cannot be had from a log: a worker is to ask Spark."""
+        sources.ask_scan(self.database, models)
+
+    def claim_scans(self, models: Collection[str]) -> frozenset[str]:
+        """Those of these sources that the caller is to scan now."""
+        return sources.claim_scans(self.database, models)
+
     # queue
 
-    def enqueue(self, orders: Sequence[Order], generations: Mapping[str, int]) -> int:
-        return queue.enqueue(self.database, orders, generations)
+    def enqueue(self, orders: Sequence[Order], generations: Mapping[str, int], slots: Sequence[Slot] = ()) -> int:
+        return queue.enqueue(self.database, orders, generations, slots)
 
     def claim(self, worker: str, models: Collection[str] | None = None) -> Lease | None:
         return queue.claim(self.database, worker, models)
 
+    def unheard_claim(self, worker: str, held: Collection[int]) -> Lease | None:
+        """A task that this worker claimed without hearing the answer; `held` are those it knows of."""
+        return queue.unheard_claim(self.database, worker, held)
+
     def release(self, lease: Lease, reason: str) -> None:
         queue.release(self.database, lease, reason)
+
+    def hand_back(self, lease: Lease, reason: str) -> None:
+        """Somebody else may start it at once; it costs no retry."""
+        queue.hand_back(self.database, lease, reason)
 
     def fail(
         self,
@@ -177,10 +223,40 @@ class State:
         return failure.reap(self.database, own_worker)
 
     def register_worker(self, worker: str, info: Mapping[str, object]) -> None:
-        workers.register_worker(self.database, worker, info)
+        """`info` may hold role, host, pid, globs, tags and slots: what people want to see of it."""
+        self._presence.register(worker, info)
 
-    def heartbeat(self, leases: Collection[Lease]) -> tuple[Lease, ...]:
-        return workers.heartbeat(self.database, leases)
+    def say_stopping(self, worker: str) -> None:
+        workers.say_stopping(self.database, worker)
+
+    def heartbeat(self, leases: Collection[Lease], worker: str | None = None) -> tuple[Lease, ...]:
+        """Extend the leases and the life of `worker`; those that could not be extended are somebody else's now."""
+        self._presence.renew()
+        return workers.heartbeat(self.database, leases, worker)
+
+    def keep_log(self, lease: Lease, text: str) -> None:
+        """The last lines that an attempt logged; also when it has ended, or was lost, meanwhile."""
+        keep_log(self.database, lease, text)
+
+    # people
+
+    def pause(self, model: str, actor: str) -> None:
+        control.pause(self.database, model, actor)
+
+    def resume(self, model: str, actor: str) -> None:
+        control.resume(self.database, model, actor)
+
+    def clear_holds(self, model: str) -> None:
+        control.clear_holds(self.database, model)
+
+    def cancel_model(self, model: str, actor: str) -> int:
+        return control.cancel_model(self.database, model, actor)
+
+    def cancel_task(self, task: int, actor: str) -> bool:
+        return control.cancel_task(self.database, task, actor)
+
+    def resume_task(self, task: int, actor: str) -> bool:
+        return control.resume_task(self.database, task, actor)
 
     # publishing
 
@@ -233,5 +309,6 @@ class State:
     def handle_events(self, affected: events.Affected) -> int:
         return events.handle_events(self.database, affected)
 
-    def wait_change(self, timeout: float) -> None:
-        self._listener.wait(timeout)
+    def wait_change(self, timeout: float) -> tuple[str, ...]:
+        """What was told meanwhile: '' something changed, 'cancel' somebody took a task away; () nobody said a word."""
+        return self._listener.wait(timeout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 from psycopg import sql
 
 from penstock.state.connection import Database, speaking
@@ -12,16 +13,24 @@ class Listener:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._listening = False
+        self._listening: psycopg.Connection | None = None
 
-    def wait(self, timeout: float) -> None:
-        """At most `timeout` seconds. The first call returns at once: what came before it was not heard."""
-        connection = self._database.connection
+    def wait(self, timeout: float) -> tuple[str, ...]:
+        """The news of at most `timeout` seconds; each is '' where it only says that something changed.
+
+        The first call returns at once: what came before it was not heard. So does the first one on a new connection,
+        with the news that something may have changed meanwhile.
+        """
         with speaking():
-            if not self._listening:
-                channel = self._database.value("channel", str)
-                connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel or "")))
-                self._listening = True
-                return
-            for _ in connection.notifies(timeout=timeout, stop_after=1):
-                return
+            connection = self._database.ready()
+            if connection is self._listening:
+                return tuple(news.payload for news in connection.notifies(timeout=timeout, stop_after=1))
+            channel = self._database.value("channel", str)
+            connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel or "")))
+            first, self._listening = self._listening is None, connection
+            return () if first else ("",)
+
+
+def wake_cancelled(database: Database) -> None:
+    """End the waits of all, and let workers ask at once which of their tasks are still theirs."""
+    database.run("wake_cancel")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from uuid import UUID
 
+import psycopg
 from psycopg.types.json import Jsonb
 
 from penstock.state.connection import Database
@@ -25,19 +26,44 @@ def register_worker(database: Database, worker: str, info: Mapping[str, object])
         database.run("lock_worker", no=no)
 
 
-def heartbeat(database: Database, leases: Collection[Lease]) -> tuple[Lease, ...]:
-    """Extend the leases; those that could not be are somebody else's now."""
-    if not leases:
-        return ()
-    kept = database.values(
-        "heartbeat",
-        UUID,
-        tasks=[lease.task for lease in leases],
-        attempts=[lease.attempt for lease in leases],
-        tokens=[lease.token for lease in leases],
-        lease_seconds=LEASE_SECONDS,
-    )
-    database.run("beat_workers", workers=sorted({lease.worker for lease in leases}))
+class Presence:
+    """The worker that one connection speaks for. Its session lock is lost with the connection, its name is not."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._locked_on: psycopg.Connection | None = None
+        self._worker, self._info = "", dict[str, object]()
+
+    def register(self, worker: str, info: Mapping[str, object]) -> None:
+        register_worker(self._database, worker, info)
+        self._worker, self._info = worker, dict(info)
+        self._locked_on = self._database.connection
+
+    def renew(self) -> None:
+        """Take the lock again if the connection is another one by now: without it our tasks count as lost."""
+        if self._locked_on is not None and self._database.ready() is not self._locked_on:
+            self.register(self._worker, self._info)
+
+
+def say_stopping(database: Database, worker: str) -> None:
+    """It finishes what it has and takes no more."""
+    database.run("say_stopping", worker=worker)
+
+
+def heartbeat(database: Database, leases: Collection[Lease], worker: str | None = None) -> tuple[Lease, ...]:
+    """Extend the leases; those that could not be are somebody else's now. A worker without any lives on too."""
+    kept: list[UUID] = []
+    if leases:
+        kept = database.values(
+            "heartbeat",
+            UUID,
+            tasks=[lease.task for lease in leases],
+            attempts=[lease.attempt for lease in leases],
+            tokens=[lease.token for lease in leases],
+            lease_seconds=LEASE_SECONDS,
+        )
+    if living := {lease.worker for lease in leases} | ({worker} if worker is not None else set()):
+        database.run("beat_workers", workers=sorted(living))
     return tuple(lease for lease in leases if lease.token not in kept)
 
 

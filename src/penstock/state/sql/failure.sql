@@ -26,3 +26,21 @@ where t.state = 'running'
   )
 order by t.id
 for update of t skip locked;
+
+-- name: deaths_in_a_row
+-- Of tasks about the same positions, since they were last covered or somebody let go of them.
+select count(*) from task mine join task d on d.generation = mine.generation and d.claim_range && mine.claim_range
+where mine.id = %(task)s and d.state = 'dead' and d.held_until is not null
+  and not exists (
+    select from coverage c where c.kind = 'cover' and c.span && mine.claim_range and c.at >= d.finished_at
+  );
+
+-- name: bury_task
+-- Its scope is not planned again before the hold ends, which is never for what seems to kill workers.
+update task
+set state = 'dead', lease_token = null, lease_expires_at = null, finished_at = clock(),
+  held_until = case
+    when %(hold)s::float8 = 'infinity' then 'infinity'
+    else clock() + make_interval(secs => least(%(hold)s::float8, 1e9))
+  end
+where id = %(task)s;

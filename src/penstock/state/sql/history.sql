@@ -11,8 +11,13 @@ order by t.id desc limit %(limit)s;
 
 -- name: attempts
 -- In order.
-select task, n, worker, outcome, error_class, error, snapshot, inputs, metrics, started_at, ended_at
-from attempt where task = %(task)s order by n;
+select task, n, worker, outcome, error_class, error, snapshot, inputs, metrics, started_at, ended_at, strategy,
+  followed_by, log_tail
+from attempt where task = any (%(tasks)s) order by task, n;
+
+-- name: keep_log
+-- Of this very attempt, whether it has ended or not.
+update attempt set log_tail = %(log_tail)s where task = %(task)s and n = %(attempt)s and token = %(token)s;
 
 -- name: frontiers
 -- Once each: a batch of chunks shares one.

@@ -2,8 +2,12 @@
 -- Short and exclusive; named after the table of tasks of this schema.
 select pg_advisory_xact_lock(('task'::regclass::oid::int8 << 32) + 1);
 
--- name: share_working_generations
--- Those that are worked on; the share lock holds off whoever wants to replace them until the tasks are in.
+-- name: share_generations
+-- The share lock holds off whoever wants to replace them until the tasks are in.
+select from generation where no = any (%(generations)s) order by no for share;
+
+-- name: working_generations
+-- Those that are worked on.
 select g.no from generation g join model m on m.id = g.model
 where g.no = any (%(generations)s) and m.removed_at is null
   and (
@@ -11,15 +15,23 @@ where g.no = any (%(generations)s) and m.removed_at is null
     or (g.state = 'current'
       and not exists (select from generation b where b.model = g.model and b.state = 'building'))
   )
-order by g.no for share of g;
+order by g.no;
 
 -- name: insert_task
 -- Active scopes of a generation never overlap: the exclusion constraint turns the second one away without an error.
-insert into task (model, generation, lane, ranges, chunks, choices, reason, priority, max_attempts, split_from)
-select m.id, g.no, %(lane)s, %(ranges)s, %(chunks)s, %(choices)s, %(reason)s,
-  case %(lane)s when 'forward' then 30 when 'repair' then 20 else 10 end, m.retries + 1, %(split_from)s
+insert into task (model, generation, lane, ranges, chunks, choices, reason, max_attempts, split_from)
+select m.id, g.no, %(lane)s, %(ranges)s, %(chunks)s, %(choices)s, %(reason)s, m.retries + 1, %(split_from)s
 from generation g join model m on m.id = g.model
 where g.no = %(generation)s
+on conflict do nothing;
+
+-- name: insert_turns
+-- A lane that never had work is nobody's turn; it starts as the one that waited longest.
+insert into turn (model, lane)
+select distinct g.model, wanted.lane
+from unnest(%(generations)s::bigint[], %(lanes)s::text[]) as wanted (generation, lane)
+join generation g on g.no = wanted.generation
+where not exists (select from turn u where u.model = g.model and u.lane = wanted.lane)
 on conflict do nothing;
 
 -- name: lock_claim
@@ -27,19 +39,36 @@ on conflict do nothing;
 select pg_advisory_xact_lock(('task'::regclass::oid::int8 << 32) + 2);
 
 -- name: claim
--- The fairest due task that nobody holds: by lane, a point more for every minute of waiting, then the model with the least
--- in flight. Rows that somebody is just changing are skipped. The CTE is materialised: a bare sub-select may be run again
--- by the planner and lock more rows than are updated.
-with running as (
+-- The lane of a model that was served least recently, in claims; forward counts as served 8 claims earlier, repair 4. Of
+-- it the first due task. So no backlog, however long, holds anybody up for more than one claim per lane that has work.
+-- The lanes are sorted before their tasks are looked for: usually a few look-ups are enough. The clock is read once: an
+-- index cannot be searched with a function that may change. Rows that somebody is just changing are skipped, so a few
+-- more stand ready. The CTE is materialised: a bare sub-select may be run again by the planner and lock more rows than
+-- are updated.
+with moment as materialized (
+  select clock() as at
+), running as (
   select model, count(*) as n from task where state = 'running' group by model
+), lane as materialized (
+  select u.model, u.lane, u.served - case u.lane when 'forward' then 8 when 'repair' then 4 else 0 end as served
+  from turn u join model m on m.id = u.model left join running r on r.model = u.model
+  where m.removed_at is null and m.desired = 'running' and coalesce(r.n, 0) < m.max_inflight
+    and (%(models)s::text[] is null or u.model = any (%(models)s::text[]))
+  order by served
+), waiting as materialized (
+  select first.id, first.run_after, lane.served
+  from lane cross join moment cross join lateral (
+    select t.id, t.run_after from task t
+    where t.model = lane.model and t.lane = lane.lane and t.state in ('queued', 'retrying')
+      and t.run_after <= moment.at
+    order by t.run_after, t.id limit 2
+  ) first
+  order by lane.served, first.run_after, first.id limit 16
 ), next as materialized (
   select t.id
-  from task t join model m on m.id = t.model left join running r on r.model = t.model
-  where t.state in ('queued', 'retrying') and t.run_after <= clock()
-    and m.removed_at is null and m.desired = 'running' and coalesce(r.n, 0) < m.max_inflight
-    and (%(models)s::text[] is null or t.model = any (%(models)s::text[]))
-  order by t.priority + least(floor(extract(epoch from clock() - t.run_after) / 60), 60) desc,
-    coalesce(r.n, 0), t.run_after, t.id
+  from waiting w join task t on t.id = w.id
+  where t.state in ('queued', 'retrying')
+  order by w.served, w.run_after, w.id
   limit 1
   for update of t skip locked
 ), claimed as (
@@ -50,10 +79,20 @@ with running as (
   returning t.*
 ), begun as (
   insert into attempt (task, n, worker, token) select id, attempt, worker, lease_token from claimed
+), served as (
+  update turn u set served = nextval('claim_no') from claimed c where u.model = c.model and u.lane = c.lane
 )
 select c.id as task, c.uuid, c.attempt, c.lease_token as token, c.worker, c.generation, c.max_attempts, g.epoch,
   c.model, c.lane, c.chunks, c.choices, c.reason
 from claimed c join generation g on g.no = c.generation;
+
+-- name: unheard_claim
+-- What stands there under this worker's name and it does not know of: the answer to its claim got lost.
+select c.id as task, c.uuid, c.attempt, c.lease_token as token, c.worker, c.generation, c.max_attempts, g.epoch,
+  c.model, c.lane, c.chunks, c.choices, c.reason
+from task c join generation g on g.no = c.generation
+where c.state = 'running' and c.worker = %(worker)s and c.id <> all (%(held)s::bigint[])
+order by c.id limit 1;
 
 -- name: fence
 -- Zero rows: somebody else owns the task, or it has ended.
@@ -80,3 +119,10 @@ update task
 set state = %(state)s, lease_token = null, lease_expires_at = null,
   run_after = clock() + make_interval(secs => %(after_seconds)s)
 where id = %(task)s;
+
+-- name: lock_active_tasks
+-- Whoever is just completing one of them is waited for.
+select id from task
+where (id = %(task)s or model = %(model)s or generation = any (%(generations)s))
+  and state in ('queued', 'running', 'retrying')
+order by id for update;

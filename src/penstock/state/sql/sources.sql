@@ -14,11 +14,39 @@ on conflict (model) do update set
   table_id = excluded.table_id, snapshot = excluded.snapshot, schema_hash = excluded.schema_hash,
   columns = excluded.columns, min_pos = excluded.min_pos, end_pos = excluded.end_pos, bytes = excluded.bytes,
   rows = excluded.rows, full_scan_at = excluded.full_scan_at, incremental_scan_at = excluded.incremental_scan_at,
-  observed_at = excluded.observed_at, error = excluded.error
+  observed_at = excluded.observed_at, error = excluded.error, needs_spark = false, scan_claimed_at = null
 where s.snapshot is not distinct from %(expected_snapshot)s::bigint
   and (s.snapshot is not null or s.observed_at is null or excluded.observed_at >= s.observed_at);
+
+-- name: claim_looks
+-- Compare and set: of all who ask at once, the one whose row comes first looks; whoever waited for it finds it done. Rows
+-- that are not due are not even locked, and all take the others in one order.
+insert into source as s (model, columns, looked_at)
+select m.id, '{}', clock()
+from jsonb_each_text(%(every_seconds)s) as asked (model, seconds) join model m on m.id = asked.model
+where not exists (
+  select from source known
+  where known.model = m.id and known.looked_at > clock() - make_interval(secs => asked.seconds::double precision)
+)
+order by m.id
+on conflict (model) do update set looked_at = excluded.looked_at
+where s.looked_at is null
+  or s.looked_at <= excluded.looked_at
+    - make_interval(secs => (%(every_seconds)s::jsonb ->> s.model)::double precision)
+returning s.model;
 
 -- name: record_source_error
 -- A failed look never moves the bounds.
 insert into source (model, columns, error) values (%(model)s, '{}', %(error)s)
-on conflict (model) do update set error = excluded.error;
+on conflict (model) do update set error = excluded.error, needs_spark = false, scan_claimed_at = null;
+
+-- name: ask_scan
+-- A scheduler has no Spark: some worker takes it from here.
+update source set needs_spark = true where model = any (%(models)s) and not needs_spark;
+
+-- name: claim_scans
+-- Of all workers one scans, unless it takes so long that it may be gone; two scans of one source only cost time.
+update source set scan_claimed_at = clock()
+where model = any (%(models)s) and needs_spark
+  and (scan_claimed_at is null or scan_claimed_at < clock() - make_interval(secs => %(seconds)s))
+returning model;

@@ -26,9 +26,15 @@ returning held.token;
 -- For people: liveness is the lock.
 update worker set heartbeat_at = clock() where id = any (%(workers)s);
 
+-- name: say_stopping
+-- Said once; a worker that stops never takes it back.
+update worker set stopping = true where id = %(worker)s;
+
 -- name: live_workers
--- Those whose session lock is held.
-select w.id, w.info ->> 'host' as host, (w.info ->> 'pid')::int as pid, w.since, w.heartbeat_at as heartbeat
+-- Those whose session lock is held, with how many tasks each has in hand.
+select w.id, w.info ->> 'host' as host, (w.info ->> 'pid')::int as pid, w.since, w.heartbeat_at as heartbeat,
+  w.info ->> 'role' as role, (w.info ->> 'slots')::int as slots, w.stopping,
+  (select count(*) from task t where t.state = 'running' and t.worker = w.id) as tasks
 from worker w
 where exists (
   select from pg_locks l

@@ -22,17 +22,20 @@ from source s join model m on m.id = s.model
 where m.removed_at is null;
 
 -- name: world_tasks
--- Active tasks, and dead ones with what other tasks have covered of them since.
-select t.generation, t.state, t.ranges, coalesce(since.covered, '{}'::int8multirange) as covered_since, last.error
+-- Active tasks; dead ones and those that a person cancelled, with what has been covered of them since, and whether they
+-- are held: for a run that began at some time whatever ended since then, else until the hold is over.
+select t.generation, t.state, t.lane, t.ranges, coalesce(since.covered, '{}'::int8multirange) as covered_since, last.error,
+  t.held_until is not null and (t.held_until > clock() or %(dead_since)s::timestamptz is not null) as held
 from task t
 left join lateral (
   select range_agg(c.range) as covered from coverage c
-  where t.state = 'dead' and c.kind = 'cover' and c.span && t.claim_range and c.at >= t.finished_at
+  where t.state in ('dead', 'cancelled') and c.kind = 'cover' and c.span && t.claim_range and c.at >= t.finished_at
 ) since on true
 left join attempt last on last.task = t.id and last.n = t.attempt - (case when t.state = 'running' then 1 else 0 end)
 where t.generation = any (%(generations)s)
   and (
     t.state in ('queued', 'running', 'retrying')
-    or (t.state = 'dead' and (%(dead_since)s::timestamptz is null or t.finished_at >= %(dead_since)s::timestamptz))
+    or ((t.state = 'dead' or (t.state = 'cancelled' and t.held_until is not null))
+      and (%(dead_since)s::timestamptz is null or t.finished_at >= %(dead_since)s::timestamptz))
   )
 order by t.id desc;

@@ -1,0 +1,42 @@
+"""When do lanes with a cadence of their own come up, and who fires them?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from penstock.planner.cadence import following, parse
+from penstock.state.connection import Database
+from penstock.state.records import Definition, ScheduleRecord, Slot
+from penstock.tasks import Lane
+
+
+def due_slots(schedules: Iterable[ScheduleRecord], now: datetime) -> tuple[Slot, ...]:
+    """At most one slot per lane, however many were missed; `@every` goes on from the slot itself and never drifts."""
+    return tuple(
+        Slot(one.model, one.lane, one.next_at, following(parse(one.spec), now, anchor=one.next_at))
+        for one in schedules
+        if one.next_at <= now
+    )
+
+
+def write_schedules(database: Database, definitions: Sequence[Definition]) -> None:
+    """Let exactly these cadences stand; one that is new or different starts counting now."""
+    wanted = [(one.name, lane, spec) for one in definitions for lane, spec in one.schedules]
+    database.run("keep_schedules", models=[model for model, _, _ in wanted], lanes=[lane for _, lane, _ in wanted])
+    now = database.value("present", datetime)
+    assert now is not None  # noqa: S101  the clock always answers
+    rows: list[dict[str, object]] = [
+        {"model": model, "lane": lane, "spec": spec, "next_at": following(parse(spec), now, anchor=now)}
+        for model, lane, spec in wanted
+    ]
+    database.run_many("upsert_schedule", rows)
+
+
+def take_slots(database: Database, slots: Sequence[Slot]) -> frozenset[tuple[str, Lane]]:
+    """Move each slot on; the lanes whose slot somebody else has taken."""
+    return frozenset(
+        (slot.model, slot.lane)
+        for slot in slots
+        if not database.run("take_slot", model=slot.model, lane=slot.lane, at=slot.at, next_at=slot.next_at)
+    )

@@ -1,0 +1,277 @@
+"""Holds: what died is left alone for a while, longer each time, and then found again by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from deployment import Deployment
+from faults import Fault, raising
+
+from penstock.errors import EngineError
+from penstock.intervals import NOTHING, IntervalSet, ranges
+from penstock.planner import plan
+from penstock.runtime.survey import Survey
+from penstock.state import failure
+from penstock.state.records import Work
+from penstock.state.retry import Die, Ending, hold_seconds, next_step
+from penstock.state.statements import statements
+from penstock.tasks import Lease, Order
+
+if TYPE_CHECKING:
+    from conftest import Story
+
+
+def work(story: Story) -> Work:
+    return story.state.world().work["core.a"]
+
+
+def held(story: Story) -> IntervalSet:
+    return work(story).dead
+
+
+def die(story: Story, *chunks: tuple[int, int]) -> Lease:
+    lease = story.lease(*chunks)
+    assert story.state.fail(lease, "user", "no such column", story.cost) == "dead"
+    return lease
+
+
+def hold_of(story: Story, lease: Lease) -> float:
+    [[seconds]] = story.execute(
+        "select extract(epoch from held_until - finished_at)::float8 from task where id = %s", lease.task
+    )
+    assert isinstance(seconds, float)
+    return seconds
+
+
+# how long
+
+
+def test_holds_double_up_to_ten_minutes() -> None:
+    assert [hold_seconds(deaths) for deaths in range(1, 8)] == [30, 60, 120, 240, 480, 600, 600]
+    assert hold_seconds(10**6) == 600
+
+
+def test_only_two_different_lost_workers_in_a_row_are_a_quarantine() -> None:
+    def ending(*workers: str) -> object:
+        return next_step([Ending("lost", worker) for worker in workers], 1, 4, Random(1))
+
+    def quarantined(step: object) -> bool:
+        return isinstance(step, Die) and step.quarantined
+
+    assert quarantined(ending("a", "b"))
+    assert not quarantined(ending("a", "a"))
+    assert ending("a", "a", "a", "a") == Die("its worker was lost; 4 attempts are used up")
+    assert next_step([Ending("user", "a")], 1, 4, Random(1)) != Die("", quarantined=True)
+
+
+def test_a_dead_scope_is_held_and_then_found_again(story: Story) -> None:
+    """S0-31: the cause may be gone after the hold, so planning sees the scope again without anybody's help."""
+    die(story, (0, 10))
+    assert held(story) == ranges((0, 10))
+    story.advance(29)
+    assert held(story) == ranges((0, 10))
+    story.advance(31)
+    assert held(story) == NOTHING
+    assert (work(story).dead_tasks, work(story).last_error) == (1, "no such column")
+    story.build((0, 10))
+    assert (work(story).dead_tasks, work(story).last_error) == (0, None)
+
+
+def test_without_a_hold_a_hopeless_scope_would_be_planned_at_once(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failure, "hold_seconds", lambda deaths: 0.0)
+    die(story, (0, 10))
+    assert held(story) == NOTHING
+
+
+def test_every_death_of_a_scope_in_a_row_holds_longer(story: Story) -> None:
+    found = []
+    for number in range(7):
+        story.advance(1000 * number)
+        found.append(round(hold_of(story, die(story, (0, 10)))))
+    assert found == [30, 60, 120, 240, 480, 600, 600]
+    assert work(story).dead_tasks == 1
+
+
+def test_deaths_elsewhere_or_before_a_success_do_not_count(story: Story) -> None:
+    die(story, (0, 10))
+    assert round(hold_of(story, die(story, (10, 20)))) == 30
+    assert round(hold_of(story, die(story, (5, 15)))) == 60 * 2  # both of its neighbours died
+    story.advance(1000)
+    story.build((0, 20))
+    story.advance(2000)
+    assert round(hold_of(story, die(story, (0, 10)))) == 30
+    assert held(story) == ranges((0, 10))
+
+
+def test_without_looking_at_what_was_covered_old_deaths_would_count_for_ever(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blind = statements()["deaths_in_a_row"].replace("c.kind = 'cover'", "false")
+    assert blind != statements()["deaths_in_a_row"]
+    monkeypatch.setitem(statements(), "deaths_in_a_row", blind)
+    die(story, (0, 10))
+    story.build((0, 10))
+    assert round(hold_of(story, die(story, (0, 10)))) == 60
+
+
+def test_what_is_worked_on_or_covered_since_is_not_held(story: Story) -> None:
+    die(story, (0, 10))
+    die(story, (10, 20))
+    story.enqueue(story.order((0, 10)))
+    assert held(story) == ranges((10, 20))
+    assert work(story).in_flight == ranges((0, 10))
+    story.publish(story.claim())
+    assert held(story) == ranges((10, 20))
+    assert work(story).dead_tasks == 1
+
+
+# planning
+
+
+def planned(trial: Deployment) -> IntervalSet:
+    """What a scheduler would order now."""
+    with trial.opened() as workspace:
+        [model] = workspace.interval_models(())
+        seen = Survey(workspace.project.graph, workspace.state.world()).observation(model)
+    return IntervalSet.of(part for one in plan(seen) if isinstance(one, Order) for part in one.scope)
+
+
+def test_a_scope_whose_cause_was_fixed_is_planned_after_the_hold(tmp_path: Path, dsn: str) -> None:
+    """S0-31: nobody has to do anything; before the hold ends it is not tried over and over."""
+    trial = Deployment.empty(tmp_path, dsn)
+    trial.source("numbers")
+    trial.land("numbers", range(30))
+    trial.model("copy", "select n, value from {{ ref('raw.numbers') }}", "interval: 10\nretries: 0")
+    broken = Fault("staged", raising(EngineError("no space")), times=100)
+    assert trial.run(step=broken).failed == 3
+    assert planned(trial) == NOTHING
+    trial.move_clock(31)
+    assert planned(trial) == ranges((0, 30))
+    assert trial.run().failed == 0
+    assert (trial.covered("copy"), trial.status("t.copy")["health"]) == (ranges((0, 30)), "ok")
+
+
+# poison and conflicts
+
+
+def lose(story: Story, worker: str, seconds: float) -> None:
+    story.claim(worker)
+    story.advance(seconds)
+    assert story.state.reap() == 1
+
+
+def test_what_loses_two_workers_is_held_until_somebody_looks_at_it(story: Story) -> None:
+    story.enqueue(story.order((0, 10)))
+    lose(story, "one", 121)
+    assert work(story).queued == 1
+    lose(story, "two", 300)
+    assert (work(story).queued, work(story).dead_tasks) == (0, 1)
+    story.advance(10**8)
+    assert held(story) == ranges((0, 10))
+    story.state.resume("core.a", "me")
+    assert held(story) == NOTHING
+
+
+def test_losses_on_one_worker_end_with_a_hold_and_no_quarantine(story: Story) -> None:
+    story.enqueue(story.order((0, 10)))
+    for number in range(1, 5):
+        story.execute("update task set run_after = clock()")
+        lose(story, "one", 1000 * number)
+    assert work(story).dead_tasks == 1
+    story.advance(4031)
+    assert held(story) == NOTHING
+
+
+def test_ten_conflicts_end_a_task_and_cost_no_budget_before(story: Story) -> None:
+    story.execute("update model set retries = 0")
+    story.enqueue(story.order((0, 10)))
+    for _ in range(9):
+        lease = story.claim()
+        assert story.state.fail(lease, "conflict", "busy", story.cost, most_pause_seconds=0) == "retrying"
+    assert story.state.fail(story.claim(), "conflict", "busy", story.cost) == "dead"
+    assert held(story) == ranges((0, 10))
+    story.advance(31)
+    assert held(story) == NOTHING
+
+
+def test_conflicts_do_not_use_up_what_an_engine_failure_may(story: Story) -> None:
+    story.execute("update model set retries = 1")
+    story.enqueue(story.order((0, 10)))
+    for error, follows in (("conflict", "retrying"), ("engine", "retrying"), ("conflict", "retrying")):
+        lease = story.claim()
+        assert story.state.fail(lease, error, "no", story.cost, most_pause_seconds=0) == follows  # type: ignore[arg-type]
+    assert story.state.fail(story.claim(), "engine", "no", story.cost) == "dead"
+
+
+# a run of its own
+
+
+def test_a_run_holds_what_died_since_it_began_and_nothing_older(story: Story) -> None:
+    die(story, (0, 10))
+    began = story.state.world().at
+    assert story.state.world(dead_since=began).work["core.a"].dead == NOTHING
+    die(story, (10, 20))
+    since = story.state.world(dead_since=began).work["core.a"]
+    assert (since.dead, since.dead_tasks) == (ranges((10, 20)), 1)
+    story.advance(10_000)
+    assert story.state.world(dead_since=began).work["core.a"].dead == ranges((10, 20))
+    assert story.state.world().work["core.a"].dead == NOTHING
+    assert story.state.world().work["core.a"].dead_tasks == 2
+
+
+# letting go
+
+
+@pytest.mark.parametrize("act", ["rerun", "new revision", "resume"])
+def test_holds_end_when_somebody_acts(story: Story, act: str) -> None:
+    die(story, (0, 10))
+    waiter = story.connect()
+    waiter.wait_change(0)
+    if act == "resume":
+        story.state.resume("core.a", "me")
+    elif act == "rerun":
+        story.state.clear_holds("core.a")
+    else:
+        story.state.apply("r2", b"", {}, story.definitions())
+    assert waiter.wait_change(20) == ("",)
+    assert held(story) == NOTHING
+    assert work(story).dead_tasks == 1
+    assert round(hold_of(story, die(story, (0, 10)))) == 30
+
+
+def test_applying_the_same_revision_again_leaves_holds_alone(story: Story) -> None:
+    die(story, (0, 10))
+    story.state.apply("r1", b"", {}, story.definitions())
+    assert held(story) == ranges((0, 10))
+
+
+def test_resuming_one_task_lets_go_of_its_positions_only(story: Story) -> None:
+    first, second = die(story, (0, 10)), die(story, (10, 20))
+    die(story, (0, 10))
+    assert story.state.resume_task(first.task, "me")
+    assert held(story) == ranges((10, 20))
+    assert not story.state.resume_task(first.task, "me")
+    assert not story.state.resume_task(10**9, "me")
+    assert story.state.resume_task(second.task, "me")
+    assert held(story) == NOTHING
+
+
+def test_another_models_holds_stay(story: Story) -> None:
+    die(story, (0, 10))
+    story.state.resume("core.b", "me")
+    assert held(story) == ranges((0, 10))
+
+
+def test_what_happened_last_to_a_position_decides(story: Story) -> None:
+    """Cancelled once, then taken up by a run and dead: the short hold counts, not the endless one."""
+    story.enqueue(story.order((0, 10)))
+    story.state.cancel_model("core.a", "me")
+    die(story, (0, 10))
+    assert held(story) == ranges((0, 10))
+    story.advance(31)
+    assert held(story) == NOTHING

@@ -1,0 +1,265 @@
+"""Database roles: the owner does everything, a reader may ask everything and change nothing."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from penstock.errors import StateError
+from penstock.intervals import EVERYTHING, ranges
+from penstock.state.connection import Database
+from penstock.state.records import SourceRecord
+from penstock.state.statements import statements
+from penstock.state.store import State
+from penstock.tasks import Cost, Lease
+
+if TYPE_CHECKING:
+    from conftest import Story
+
+_NUMBERS = itertools.count(1)
+SEEN = SourceRecord("raw.events", "t", 1, None, {}, 0, 10, 1, 1, None, None, datetime(2026, 1, 1, tzinfo=UTC), None)
+LIFE = {"TASKS_SHOWN", "close", "open", "migrated", "server_version"}
+
+
+def reads(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], object]]:
+    """Every method that only asks, as it is called."""
+    return {
+        "check": state.check,
+        "migrate": state.migrate,  # there is nothing to do
+        "changes": lambda: state.changes(story.definitions(a="new")),
+        "active_revision": state.active_revision,
+        "bundle": lambda: state.bundle("r1"),
+        "world": lambda: (state.world().working, state.world(datetime(2026, 1, 1, tzinfo=UTC)).work),
+        "covers": lambda: state.covers(lease.generation, EVERYTHING),
+        "tasks": lambda: state.tasks(None, failed=False, history=True),
+        "attempts": lambda: state.attempts(lease.task),
+        "attempts_of": lambda: state.attempts_of([lease.task]),
+        "workers": state.workers,
+        "unheard_claim": lambda: state.unheard_claim("w", [lease.task]),
+        "completed": lambda: state.completed(lease),
+        "owned": lambda: state.owned([lease.uuid]),
+        "fold": lambda: state.fold(lease.generation),  # there is too little to do it
+        "wait_change": lambda: state.wait_change(0),
+    }
+
+
+def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], object]]:
+    """Every method that changes something, as it is called."""
+    scope, no = ranges((0, 10)), lease.generation
+
+    def publish() -> None:
+        with state.publishing(lease):
+            raise AssertionError("a reader publishes")
+
+    return {
+        "grant_reader": lambda: state.grant_reader("nobody at all"),
+        "prune": lambda: state.prune(0),
+        "apply": lambda: state.apply("r2", b"", {}, story.definitions(a="new")),
+        "cutover": lambda: state.cutover(["core.a"]),
+        "record_source": lambda: state.record_source(SEEN, None),
+        "record_source_error": lambda: state.record_source_error("raw.events", "gone"),
+        "claim_looks": lambda: state.claim_looks({"raw.events": 0}),
+        "ask_scan": lambda: state.ask_scan(["raw.events"]),
+        "claim_scans": lambda: state.claim_scans(["raw.events"]),
+        "enqueue": lambda: state.enqueue([story.order((50, 60))], {"core.a": no}),
+        "claim": lambda: state.claim("reader"),
+        "release": lambda: state.release(lease, ""),
+        "hand_back": lambda: state.hand_back(lease, ""),
+        "fail": lambda: state.fail(lease, "engine", "", Cost()),
+        "reap": state.reap,
+        "register_worker": lambda: state.register_worker("reader", {}),
+        "say_stopping": lambda: state.say_stopping("w"),
+        "heartbeat": lambda: state.heartbeat([lease]),
+        "keep_log": lambda: state.keep_log(lease, ""),
+        "intend": lambda: state.intend(lease, {}, None, ""),
+        "publishing": publish,
+        "accept_snapshot": lambda: state.accept_snapshot(no, 1, 2),
+        "judged": lambda: state.judged(no, 1),
+        "forget_table": lambda: state.forget_table(no),
+        "invalidate": lambda: state.invalidate("core.a", scope, "", "reader"),
+        "handle_events": lambda: state.handle_events(lambda _model, _input, scope: scope),
+        "pause": lambda: state.pause("core.a", "reader"),
+        "resume": lambda: state.resume("core.a", "reader"),
+        "clear_holds": lambda: state.clear_holds("core.a"),
+        "cancel_model": lambda: state.cancel_model("core.a", "reader"),
+        "cancel_task": lambda: state.cancel_task(lease.task, "reader"),
+        "resume_task": lambda: state.resume_task(lease.task, "reader"),
+    }
+
+
+@pytest.fixture
+def role(dsn: str) -> Iterator[str]:
+    """A role with a name that must be quoted, as an administrator makes it."""
+    name = f'Reader\'s "own" {os.getpid()}.{next(_NUMBERS)}; %s'
+    named = {"role": sql.Identifier(name), "word": sql.Literal("a word")}
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        admin.execute(sql.SQL("create role {role} login password {word}").format(**named))
+        yield name
+        admin.execute(sql.SQL("drop owned by {role}").format(**named))
+        admin.execute(sql.SQL("drop role {role}").format(**named))
+
+
+@pytest.fixture
+def reader_dsn(dsn: str, role: str) -> str:
+    return make_conninfo(dsn, user=role, password="a word")
+
+
+@pytest.fixture
+def reader(story: Story, empty_schema: str, role: str, reader_dsn: str) -> Iterator[State]:
+    story.state.grant_reader(role)
+    state = State.open(reader_dsn, empty_schema, migrate=False)
+    yield state
+    state.close()
+
+
+@pytest.fixture
+def lease(story: Story) -> Lease:
+    """Some work done, some under way, some news, and a worker."""
+    story.connect().register_worker("w", {"role": "worker"})
+    done = story.build((0, 10))
+    story.state.invalidate("core.a", ranges((0, 5)), "wrong", "me")
+    story.enqueue(story.order((20, 30)))
+    story.lease((10, 20), model="core.b")
+    return done
+
+
+def test_a_reader_is_told_the_same_as_the_owner(story: Story, lease: Lease, reader: State) -> None:
+    asked, told = reads(reader, lease, story), reads(story.state, lease, story)
+    assert {name: ask() for name, ask in asked.items()} == {name: ask() for name, ask in told.items()}
+    with psycopg.connect(reader.database._dsn) as connection:
+        [[who]] = connection.execute("select current_user")
+    assert who != story.state.database.connection.info.user
+
+
+def test_a_reader_is_refused_whatever_changes_something(story: Story, lease: Lease, reader: State) -> None:
+    before = contents(story)
+    for name, act in writes(reader, lease, story).items():
+        with pytest.raises(StateError) as refused:
+            act()
+        assert name == "grant_reader" or "refuses" in str(refused.value), name
+    assert contents(story) == before
+
+
+def test_every_method_is_in_one_of_the_two_lists(story: Story, lease: Lease) -> None:
+    known = [*reads(story.state, lease, story), *writes(story.state, lease, story)]
+    public = {name for name in dir(State) if not name.startswith("_")} - LIFE
+    assert sorted(known) == sorted(public), "say in this file whether it reads or writes"
+
+
+def tables(story: Story) -> list[str]:
+    found = story.execute("select tablename::text from pg_tables where schemaname = current_schema() order by 1")
+    return [str(name) for (name,) in found]
+
+
+def contents(story: Story) -> dict[str, list[tuple[object, ...]]]:
+    return {name: story.execute(f'select t::text from "{name}" t order by 1') for name in tables(story)}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "insert into {table} default values",
+        "update {table} set {column} = default",
+        "delete from {table}",
+        "truncate {table}",
+        "select from {table} for update",
+        "drop table {table}",
+        "alter table {table} add column more text",
+        "create index on {table} ({column})",
+    ],
+)
+def test_the_database_itself_refuses_every_change_of_every_table(story: Story, reader: State, form: str) -> None:
+    first = "select attname::text from pg_attribute where attrelid = %s::regclass and attnum = 1"
+    assert len(tables(story)) > 12
+    for name in tables(story):
+        [[column]] = story.execute(first, f'"{name}"')
+        named = {"table": sql.Identifier(name), "column": sql.Identifier(str(column))}
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            reader.database.connection.execute(sql.SQL(form).format(**named))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "create table mine (a int)",
+        "create or replace function clock() returns timestamptz language sql as 'select null::timestamptz'",
+        "select nextval('claim_no')",
+        "select setval('claim_no', 1)",
+    ],
+)
+def test_a_reader_makes_nothing_of_its_own_in_the_schema(reader: State, text: str) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        reader.database.connection.execute(text.encode())
+
+
+def test_without_the_grant_the_role_sees_nothing(story: Story, empty_schema: str, reader_dsn: str) -> None:
+    """The control of the tests above: it is the grant that lets the reader in."""
+    with pytest.raises(StateError):
+        State.open(reader_dsn, empty_schema, migrate=False)
+    with psycopg.connect(reader_dsn) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute(sql.SQL("select from {}.task").format(sql.Identifier(empty_schema)))
+
+
+def test_a_grant_that_gave_more_would_be_noticed(
+    story: Story, role: str, reader_dsn: str, empty_schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control of the lists: with more rights a reader pauses a model."""
+    generous = statements()["reader_grants"].replace("grant select on all", "grant all on all")
+    monkeypatch.setitem(statements(), "reader_grants", generous)
+    story.state.grant_reader(role)
+    reader = State.open(reader_dsn, empty_schema, migrate=False)
+    reader.pause("core.a", "reader")
+    assert story.state.world().paused == {"core.a"}
+    reader.close()
+
+
+def test_tables_of_later_migrations_are_readable_too(story: Story, reader: State) -> None:
+    story.execute("create table later (a int)")
+    story.execute("create function later() returns int language sql as 'select 1'")
+    story.execute("revoke execute on function later() from public")
+    try:
+        assert reader.database.connection.execute("select a, later() from later").fetchall() == []
+    finally:
+        story.execute("drop table later")
+        story.execute("drop function later()")
+
+
+def test_granting_twice_is_once(story: Story, reader: State, role: str) -> None:
+    story.state.grant_reader(role)
+    assert reader.world().working == story.state.world().working
+
+
+def test_an_unknown_role_is_named(story: Story) -> None:
+    with pytest.raises(StateError, match="no role named 'nobody \"at\" all'"):
+        story.state.grant_reader('nobody "at" all')
+
+
+def test_a_reader_cannot_let_others_in(story: Story, reader: State, dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        admin.execute("create role friend")
+        try:
+            with pytest.raises(StateError):
+                reader.grant_reader("friend")
+        finally:
+            admin.execute("drop owned by friend")
+            admin.execute("drop role friend")
+
+
+def test_a_reader_that_calls_itself_read_only_is_refused_in_the_same_words(
+    story: Story, lease: Lease, dsn: str, empty_schema: str
+) -> None:
+    """A hot standby speaks like this too."""
+    database = Database.connect(make_conninfo(dsn, options="-c default_transaction_read_only=on"), empty_schema)
+    state = State(database)
+    assert state.world().working == story.state.world().working
+    with pytest.raises(StateError, match="refuses"):
+        state.pause("core.a", "me")
+    state.close()
