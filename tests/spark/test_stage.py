@@ -303,7 +303,7 @@ def test_an_attempt_that_takes_too_long_is_given_up(bench: Bench, hourly: Hourly
 
 def test_an_attempt_can_be_cancelled_from_another_thread(bench: Bench, hourly: Hourly) -> None:
     job = hourly(3, sql=SLOW)
-    timer = threading.Timer(1.0, bench.session.cancel, (stage.group_of(job),))
+    timer = threading.Timer(1.0, bench.session.cancel, (stage.group(job.task, job.attempt),))
     timer.start()
     with pytest.raises(EngineError):
         bench.stage(job)

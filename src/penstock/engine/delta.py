@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -11,6 +11,7 @@ from uuid import UUID
 from penstock.engine.files import PositionColumn
 from penstock.engine.job import InputRead, Job, Staged, Step
 from penstock.engine.session import Session, SparkSettings
+from penstock.errors import EngineError
 from penstock.intervals import Interval, IntervalSet
 from penstock.tasks import Commit
 
@@ -26,6 +27,7 @@ class DeltaEngine:
         self.session, self.storage = Session(settings), storage
         self._lock = threading.Lock()
         self.jobs = 0
+        self._cancelled: set[tuple[UUID, int]] = set()
 
     @property
     def started(self) -> bool:
@@ -34,16 +36,19 @@ class DeltaEngine:
     def stage(self, job: Job, step: Step) -> Staged:
         from penstock.engine.stage import stage
 
+        self._require_wanted(job)
         return self._counted(stage(self.session, job, step, self.storage))
 
     def restage(self, staged: Staged, step: Step) -> Staged:
         from penstock.engine.stage import restage
 
+        self._require_wanted(staged.job)
         return self._counted(restage(self.session, staged.job, staged, step, self.storage))
 
     def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged:
         from penstock.engine.publish import publish
 
+        self._require_wanted(staged.job)
         return publish(staged, step, self.storage)
 
     def find_commit(self, location: str, task: UUID) -> Commit | None:
@@ -100,8 +105,28 @@ class DeltaEngine:
             return sql
         return cut_to(sql, own.position, position_kind(own, own.position, self.storage), IntervalSet.of([interval]))
 
-    def stop(self) -> None:
-        self.session.stop()
+    @property
+    def alive(self) -> bool:
+        """False once Spark has ended although nobody stopped it."""
+        return self.session.alive
+
+    def cancel(self, task: UUID, attempt: int) -> None:
+        """End the Spark jobs of an attempt, from another thread; it begins nothing more."""
+        from penstock.engine.stage import group
+
+        self._cancelled.add((task, attempt))
+        self.session.cancel(group(task, attempt))
+
+    def on_death(self, act: Callable[[], None]) -> None:
+        """Tell when Spark ends by itself."""
+        self.session.on_death = act
+
+    def stop(self, *, quick: bool = False) -> None:
+        self.session.stop(quick=quick)
+
+    def _require_wanted(self, job: Job) -> None:
+        if (job.task, job.attempt) in self._cancelled:
+            raise EngineError(f"{job.model}: the attempt was cancelled")
 
     def _counted(self, staged: Staged) -> Staged:
         with self._lock:

@@ -21,7 +21,14 @@ _NOISE = re.compile(
 )
 _STATE = re.compile(r"\s*SQLSTATE: ([0-9A-Z]{5})")
 _LONGEST = 600
-_FILES = ("PATH_NOT_FOUND", "PATH_ALREADY_EXISTS", "FAILED_READ_FILE", "DELTA_FILE_NOT_FOUND", "DELTA_TRUNCATED")
+_FILES = (
+    "PATH_NOT_FOUND",
+    "PATH_ALREADY_EXISTS",
+    "FAILED_READ_FILE",
+    "DELTA_FILE_NOT_FOUND",
+    "DELTA_TRUNCATED",
+    "DELTA_VERSION_NOT_FOUND",
+)
 """Conditions about files that Spark counts among the analysis errors: trying again may help."""
 
 

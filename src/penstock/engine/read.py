@@ -68,6 +68,8 @@ class Reader:
                 return PlannedRead(read, None, ())
             if loaded is None:
                 raise EngineError(f"{read.name}: there is no Delta table at {read.pin.location}")
+            if read.pin.table_id not in (None, loaded.table_id):
+                raise EngineError(f"{read.name}: another table stands at {read.pin.location} than the one observed")
             snapshot = self._snapshots[key] = loaded
         window = None if read.position is None else read.window
         return PlannedRead(read, snapshot, snapshot.meeting(window))

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,6 +78,8 @@ class Session:
         self._spark: SparkSession | None = None
         self._gateway: JavaGateway | None = None
         self._archive: tuple[Path, Path] | None = None
+        self.on_death: Callable[[], None] | None = None
+        """Told when the JVM ends although nobody stopped it."""
 
     @property
     def started(self) -> bool:
@@ -126,14 +128,24 @@ class Session:
             assert context._jsc is not None  # noqa: S101
             context._jsc.sc().cancelJobGroupAndFutureJobs(group)
 
-    def stop(self) -> None:
+    def stop(self, *, quick: bool = False) -> None:
+        """`quick`: end the JVM now, whatever it is doing and whatever it would keep for later starts."""
         with self._lock:
             spark, self._spark = self._spark, None
             gateway, self._gateway = self._gateway, None
+            if gateway is not None and gateway.proc is not None and (quick or gateway.proc.poll() is not None):
+                gateway.proc.kill()
+                _forget(gateway)
+                return
             if spark is not None:
                 spark.stop()
             if gateway is not None:
                 _close(gateway, self._archive)
+
+    def _watch(self, gateway: JavaGateway) -> None:
+        gateway.proc.wait()
+        if self._gateway is gateway and self.on_death is not None:
+            self.on_death()
 
     def _expire(self, attempt: Attempt) -> None:
         attempt.timed_out = True
@@ -161,6 +173,7 @@ class Session:
         for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
             logging.getLogger(name).disabled = True  # they print every error with its whole stack
         self._archive = archive.training
+        threading.Thread(target=self._watch, args=(self._gateway,), name="penstock-jvm", daemon=True).start()
         return SparkSession(context)
 
 
@@ -254,7 +267,9 @@ def _launched(conf: object, java: Java, environ: Mapping[str, str], log: Path) -
         "PYSPARK_SUBMIT_ARGS": "pyspark-shell",
     }
     with log.open("wb") as file, _environment(own):
-        return launch_gateway(conf, {"stdout": file, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
+        # a session of its own: what a terminal tells all its processes is for us to decide about
+        how = {"stdout": file, "stderr": subprocess.STDOUT, "start_new_session": True}
+        return launch_gateway(conf, how)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
@@ -271,11 +286,8 @@ def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
 
 
 def _close(gateway: JavaGateway, archive: tuple[Path, Path] | None) -> None:
-    from pyspark import SparkContext
-
     gateway.shutdown()
-    SparkContext._gateway = None
-    SparkContext._jvm = None
+    _forget(gateway)
     process = gateway.proc
     if process is None:
         return
@@ -287,6 +299,15 @@ def _close(gateway: JavaGateway, archive: tuple[Path, Path] | None) -> None:
         process.wait()
     if archive is not None and archive[0].exists() and process.returncode == 0:
         archive[0].replace(archive[1])
+
+
+def _forget(gateway: JavaGateway) -> None:
+    """Let a later session of this process start a JVM of its own."""
+    from pyspark import SparkContext
+
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkContext._active_spark_context = None
 
 
 def _joined(given: str | None, ours: tuple[str, ...], separator: str) -> str:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from uuid import UUID
 
 from penstock.engine import chunks
 from penstock.engine.checks import check
@@ -24,14 +25,14 @@ from penstock.models.axis import shown
 from penstock.tasks import Cost
 
 
-def group_of(job: Job) -> str:
+def group(task: UUID, attempt: int) -> str:
     """The Spark job group of an attempt: `Session.cancel` ends it."""
-    return f"{job.task}/{job.attempt}"
+    return f"{task}/{attempt}"
 
 
 def stage(session: Session, job: Job, step: Step, storage: Storage | None = None) -> Staged:
     """Compute the job's rows; write them, and what must be kept of the files they replace, under the table's root."""
-    return _staged(session, job, step, storage, f"{job.task}/{job.attempt}")
+    return _staged(session, job, step, storage, group(job.task, job.attempt))
 
 
 def _staged(session: Session, job: Job, step: Step, storage: Storage | None, folder: str) -> Staged:
@@ -98,7 +99,7 @@ def restage(session: Session, job: Job, staged: Staged, step: Step, storage: Sto
 @contextmanager
 def _attempt(session: Session, job: Job) -> Iterator[Attempt]:
     with (
-        session.attempt(group_of(job), job.model, job.timeout_seconds) as attempt,
+        session.attempt(group(job.task, job.attempt), job.model, job.timeout_seconds) as attempt,
         translating(attempt, job.model, job.timeout_seconds),
     ):
         yield attempt
