@@ -68,7 +68,7 @@ def shown(workspace: Workspace, name: str) -> dict[str, object]:
 
 def test_status_names_the_project_the_revision_and_the_moment(workspace: Workspace) -> None:
     answer = status(workspace.site, workspace.state.world(), ())
-    assert set(answer) == {"project", "revision", "at", "models"}
+    assert set(answer) == {"project", "revision", "at", "workers", "models"}
     assert answer["project"] == "trial"
     assert datetime.fromisoformat(str(answer["at"])).utcoffset() == timedelta(0)
     assert len(answer["models"]) == 7  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from faults import Fault, Killed, raising
 
 from penstock.errors import EngineError
 from penstock.intervals import ranges
-from penstock.runtime import run, work
+from penstock.runtime import run
 from penstock.runtime.changes import needs_consent, planned_changes
 from penstock.runtime.definitions import definitions
 from penstock.runtime.progress import Silent
@@ -229,8 +229,7 @@ def test_a_run_of_an_older_revision_stops_and_fills_no_table_of_the_newer_one(
 def test_a_run_that_does_not_ask_which_revision_is_active_fills_the_newer_tables(
     trial: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (run, work):
-        monkeypatch.setattr(module, "superseded", lambda *_: False)
+    monkeypatch.setattr(run, "superseded", lambda *_: False)
     trial.land("numbers", range(40, 60))
 
     def another_revision() -> None:

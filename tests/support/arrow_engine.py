@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -39,15 +39,21 @@ class ArrowEngine:
         self.storage = dict(storage or {})
         self.scans: list[str] = []
         """The bounds queries that were asked, in order."""
+        self.cancelled: set[tuple[UUID, int]] = set()
 
     def stage(self, job: Job, step: Step) -> Staged:
+        self._check_wanted(job)
         rows = pa.concat_tables(_new_rows(job))
         step("computed")
-        return _staged(job, rows, step)
+        self._check_wanted(job)
+        staged = _staged(job, rows, step)
+        self._check_wanted(job)
+        return staged
 
     def restage(self, staged: Staged, step: Step) -> Staged:
         """The new rows stay as they are; what to keep beside them is read and written again."""
         job = staged.job
+        self._check_wanted(job)
         head = _head(job)
         live = head.meeting(job.scope) if head else ()
         folder = f"{job.task}/{job.attempt}-{head.version if head else 'new'}"
@@ -60,6 +66,7 @@ class ArrowEngine:
         return replace(staged, base_version=version, kept=kept, replaced=replaced, chunks=chunks)
 
     def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged:
+        self._check_wanted(staged.job)
         return publish(staged, step, self.storage)
 
     def find_commit(self, location: str, task: UUID) -> Commit | None:
@@ -108,8 +115,22 @@ class ArrowEngine:
     def checkpoint(self, location: str) -> None:
         checkpoint(location, self.storage)
 
-    def stop(self) -> None:
+    @property
+    def alive(self) -> bool:
+        return True
+
+    def cancel(self, task: UUID, attempt: int) -> None:
+        self.cancelled.add((task, attempt))
+
+    def on_death(self, act: Callable[[], None]) -> None:
         return
+
+    def stop(self, *, quick: bool = False) -> None:
+        return
+
+    def _check_wanted(self, job: Job) -> None:
+        if (job.task, job.attempt) in self.cancelled:
+            raise EngineError(f"{job.model}: the attempt was cancelled")
 
 
 def answer(sql: str, reads: Sequence[InputRead]) -> pa.Table:
@@ -195,6 +216,8 @@ def _kept(job: Job, live: Sequence[DataFile], folder: str) -> tuple[StagedFile, 
         for gap, part in enumerate(job.scope.complement()):
             rows = _within(old, job.position.name, part)
             kept.append(_written(job, f"{folder}/k{number}_{gap}.parquet", rows))
+        unplaced = old.filter(pc.is_null(old[job.position.name]))
+        kept.append(_written(job, f"{folder}/k{number}_null.parquet", unplaced))
     return tuple(file for file in kept if file is not None)
 
 
@@ -206,8 +229,11 @@ def _written(job: Job, path: str, rows: pa.Table) -> StagedFile | None:
     if not rows.num_rows:
         return None
     target = Path(job.location) / path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(rows, target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows, target)
+    except OSError as error:
+        raise EngineError(f"cannot write {target}: {error}") from error
     return staged_file(job.location, path, job.position)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 
 import typer
@@ -85,7 +87,7 @@ def status(options: Options, model: str | None, gaps: bool) -> None:
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         names = () if model is None else (workspace.resolve(model),)
-        answer = found(workspace.site, workspace.state.world(), names)
+        answer = found(workspace.site, workspace.state.world(), names, workspace.state.workers())
     if options.json:
         show.print_json(answer)
         return
@@ -109,6 +111,24 @@ def status(options: Options, model: str | None, gaps: bool) -> None:
     )
     if gaps:
         _print_gaps(rows)
+    _print_workers(answer)
+
+
+def _print_workers(answer: Mapping[str, object]) -> None:
+    workers = answer["workers"]
+    if not isinstance(workers, list) or not workers:
+        return
+    now = datetime.fromisoformat(str(answer["at"]))
+    show.line(f"{show.count(len(workers), 'worker')}:")
+    for one in workers:
+        silent = max((now - datetime.fromisoformat(one["heartbeat_at"])).total_seconds(), 0)
+        facts = [f"{one['host']}:{one['pid']} {one['role'] or 'worker'}"]
+        if one["slots"] or one["tasks"]:
+            facts.append(f"{one['tasks']} of {show.count(one['slots'] or one['tasks'], 'task')}")
+        facts.append(f"heartbeat {silent:.0f} s ago")
+        if one["stopping"]:
+            facts.append("stopping")
+        show.line(f"  {', '.join(facts)}")
 
 
 def _print_gaps(rows: list[dict[str, object]]) -> None:
@@ -156,7 +176,7 @@ def render(options: Options, model: str, at: str | None) -> None:
         print(answer["sql"])  # noqa: T201
 
 
-def tasks(options: Options, model: str | None, failed: bool, history: bool) -> None:
+def tasks(options: Options, model: str | None, failed: bool, history: bool, logs: bool) -> None:
     from penstock.runtime.history import task_rows
     from penstock.runtime.workspace import open_workspace
 
@@ -177,6 +197,36 @@ def tasks(options: Options, model: str | None, failed: bool, history: bool) -> N
     )
     if older:
         show.line(f"the newest {most}; older ones are left out")
+    for row in rows:
+        _print_attempts(row, logs)
+
+
+def _print_attempts(row: Mapping[str, object], logs: bool) -> None:
+    """Those of a task that did not go well at once, or that have something in their log."""
+    found = row["attempts"]
+    attempts = found if isinstance(found, list) else []
+    bumpy = len(attempts) > 1 or any(one["outcome"] not in ("succeeded", None) for one in attempts)
+    if not bumpy and not (logs and any(one["log_tail"] for one in attempts)):
+        return
+    show.line(f"task {row['id']} {row['model']} {row['scope_text']}")
+    for one in attempts:
+        show.line(f"  {' '.join(_attempt_words(one))}")
+        for line in (one["log_tail"] or "").splitlines() if logs else ():
+            show.line(f"    {line}")
+
+
+def _attempt_words(attempt: Mapping[str, object]) -> Iterator[str]:
+    yield f"attempt {attempt['n']} by {attempt['worker']}:"
+    yield str(attempt["outcome"] or "running")
+    if attempt["error_class"]:
+        yield f"({attempt['error_class']})"
+    if attempt["ended_at"]:
+        took = datetime.fromisoformat(str(attempt["ended_at"])) - datetime.fromisoformat(str(attempt["started_at"]))
+        yield f"after {took.total_seconds():.1f} s"
+    if attempt["followed_by"]:
+        yield f"then {attempt['followed_by']}"
+    if attempt["error"]:
+        yield f"- {str(attempt['error']).splitlines()[0]}"
 
 
 def parsed_range(model: str, axis: str, start: str | None, end: str | None) -> tuple[int | None, int | None]:

@@ -27,6 +27,20 @@ At = Annotated[
 ]
 From = Annotated[str | None, typer.Option("--from", metavar="POS", help="The first position.")]
 To = Annotated[str | None, typer.Option("--to", metavar="POS", help="The position after the last one.")]
+Named = Annotated[list[str], typer.Argument(metavar="MODEL...", help="Models, as db.table or the bare table.")]
+Subjects = Annotated[list[str], typer.Argument(metavar="MODEL|TASK...", help="Models, or numbers of tasks.")]
+Address = Annotated[
+    str | None, typer.Option("--address", metavar="HOST:PORT", help="Serve /metrics, /healthz and /readyz there.")
+]
+Globs = Annotated[
+    list[str] | None, typer.Option("--models", metavar="GLOB", help="Work on these models only; may be repeated.")
+]
+Tags = Annotated[
+    list[str] | None, typer.Option("--tags", metavar="TAG", help="Work on models with this tag only; may be repeated.")
+]
+Concurrency = Annotated[
+    int | None, typer.Option("--concurrency", metavar="N", help="How many tasks at a time (default: the project's).")
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
@@ -146,11 +160,12 @@ def tasks(
     model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="One model only.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only those that failed for good.")] = False,
     history: Annotated[bool, typer.Option("--history", help="Those that are done, too.")] = False,
+    logs: Annotated[bool, typer.Option("--logs", help="What each attempt logged, too.")] = False,
 ) -> None:
     """List work that waits, runs or is done."""
     from penstock.cli.asking import tasks as command
 
-    command(options, model, failed, history)
+    command(options, model, failed, history, logs)
 
 
 @app.command()
@@ -179,11 +194,86 @@ def verify(options: Options, models: Models = None, start: From = None, end: To 
 
 @app.command()
 @with_options
-def migrate(options: Options) -> None:
+def up(
+    options: Options,
+    *,
+    yes: Yes = False,
+    address: Address = None,
+    models: Globs = None,
+    tags: Tags = None,
+    concurrency: Concurrency = None,
+) -> None:
+    """Apply, then schedule and work in one process until stopped."""
+    from penstock.cli.residing import Wishes
+    from penstock.cli.residing import up as command
+
+    command(options, yes, address, Wishes(tuple(models or ()), tuple(tags or ()), concurrency))
+
+
+@app.command()
+@with_options
+def scheduler(options: Options, address: Address = None) -> None:
+    """Plan what was applied, until stopped; any number may run."""
+    from penstock.cli.residing import scheduler as command
+
+    command(options, address)
+
+
+@app.command()
+@with_options
+def worker(
+    options: Options,
+    address: Address = None,
+    models: Globs = None,
+    tags: Tags = None,
+    concurrency: Concurrency = None,
+) -> None:
+    """Do what was planned, until stopped; any number may run."""
+    from penstock.cli.residing import Wishes
+    from penstock.cli.residing import worker as command
+
+    command(options, address, Wishes(tuple(models or ()), tuple(tags or ()), concurrency))
+
+
+@app.command()
+@with_options
+def pause(options: Options, models: Named) -> None:
+    """Start nothing new for a model; what runs goes on."""
+    from penstock.cli.residing import pause as command
+
+    command(options, tuple(models))
+
+
+@app.command()
+@with_options
+def resume(options: Options, subjects: Subjects) -> None:
+    """Let a paused model go on, or a cancelled task be planned again."""
+    from penstock.cli.residing import resume as command
+
+    command(options, tuple(subjects))
+
+
+@app.command()
+@with_options
+def cancel(options: Options, subjects: Subjects) -> None:
+    """End a task, or all tasks of a model; they stay away until resumed."""
+    from penstock.cli.residing import cancel as command
+
+    command(options, tuple(subjects))
+
+
+@app.command()
+@with_options
+def migrate(
+    options: Options,
+    reader: Annotated[
+        str | None, typer.Option("--reader", metavar="ROLE", help="Let this database role read the state, and no more.")
+    ] = None,
+) -> None:
     """Bring the state database up to date (automatic when it is the embedded one)."""
     from penstock.cli.making import migrate as command
 
-    command(options)
+    command(options, reader)
 
 
 def _release(wanted: bool) -> None:

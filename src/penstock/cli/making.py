@@ -36,7 +36,7 @@ def apply(options: Options, yes: bool) -> None:
     from penstock.runtime.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
-        changes = _apply(workspace, yes)
+        changes = store(workspace, yes)
     if options.json:
         show.print_json({"changes": [asdict(change) for change in changes]})
         return
@@ -46,11 +46,11 @@ def apply(options: Options, yes: bool) -> None:
     show.line(f"revision {workspace.project.revision[:12]} is active")
 
 
-def _apply(workspace: Workspace, yes: bool) -> tuple[Change, ...]:
+def store(workspace: Workspace, yes: bool) -> tuple[Change, ...]:
     """Store the revision; what takes something away from readers is asked for first."""
     from penstock.runtime.changes import needs_consent
     from penstock.runtime.definitions import definitions
-    from penstock.runtime.workspace import apply as store
+    from penstock.runtime.workspace import apply as record
 
     changes = workspace.state.changes(definitions(workspace.project))
     questions = needs_consent(changes)
@@ -61,7 +61,7 @@ def _apply(workspace: Workspace, yes: bool) -> tuple[Change, ...]:
             show.line(question, "yellow")
         if not typer.confirm("Go on?"):
             raise UsageError("nothing was changed")
-    store(workspace)
+    record(workspace)
     return changes
 
 
@@ -70,7 +70,7 @@ def run(options: Options, models: tuple[str, ...], yes: bool) -> None:
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         chosen = workspace.interval_models(models)
-        _apply(workspace, yes)
+        store(workspace, yes)
         failed = _work(workspace, chosen, options.json)
     if failed:
         raise typer.Exit(1)
@@ -146,9 +146,12 @@ def rerun(options: Options, model: str, start: str | None, end: str | None, no_w
             if asked.descendants:
                 show.line(f"and, where its rows change, {', '.join(asked.descendants)}")
         record(workspace, asked, options.environ.get("USER", "unknown"))
-        if no_wait:
+        others = [one for one in workspace.state.workers() if one.role in ("worker", "up")]
+        if no_wait or others:
             if options.json:
                 show.print_json({"recorded": True})
+            elif others:
+                show.line(f"recorded; {show.count(len(others), 'worker')} will do it: penstock status shows how far")
             return
         affected = workspace.interval_models((found.name, *asked.descendants))
         failed = _work(workspace, affected, options.json)
@@ -196,15 +199,23 @@ def verify(options: Options, models: tuple[str, ...], start: str | None, end: st
         raise typer.Exit(1)
 
 
-def migrate(options: Options) -> None:
+def migrate(options: Options, reader: str | None) -> None:
     from penstock.project import load
     from penstock.runtime.workspace import database
     from penstock.state.store import State
 
     project = load(root_of(options), options.environ, options.target, options.config)
-    with database(project, options.environ) as dsn:
-        applied = State.migrated(dsn, project.settings.target.schema)
+    with database(project, options.environ) as address:
+        applied = State.migrated(address.dsn, project.settings.target.schema)
+        if reader is not None:
+            state = address.connect(project.settings.target.schema, migrate=False)
+            try:
+                state.grant_reader(reader)
+            finally:
+                state.close()
     if options.json:
-        show.print_json({"applied": list(applied)})
-    else:
-        show.line(f"applied {', '.join(applied)}" if applied else "the state database is up to date")
+        show.print_json({"applied": list(applied), "reader": reader})
+        return
+    show.line(f"applied {', '.join(applied)}" if applied else "the state database is up to date")
+    if reader is not None:
+        show.line(f"the role {reader} may read it")

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
 from penstock.models import IntervalModel
 from penstock.planner.words import spans
 from penstock.runtime.workspace import Workspace
-from penstock.state.records import TaskRecord
+from penstock.state.records import AttemptRecord, TaskRecord
 
 
 def task_rows(workspace: Workspace, model: str | None, failed: bool, history: bool) -> list[dict[str, object]]:
     name = None if model is None else workspace.resolve(model)
-    return [_row(workspace, record) for record in workspace.state.tasks(name, failed, history)]
+    found = workspace.state.tasks(name, failed, history)
+    attempts = workspace.state.attempts_of([record.id for record in found])
+    return [_row(workspace, record, attempts[record.id]) for record in found]
 
 
-def _row(workspace: Workspace, record: TaskRecord) -> dict[str, object]:
+def _row(workspace: Workspace, record: TaskRecord, attempts: Iterable[AttemptRecord]) -> dict[str, object]:
     model = workspace.project.graph.models.get(record.model)
     axis = model.axis if isinstance(model, IntervalModel) else ""
     scope = record.order.scope
@@ -36,4 +41,23 @@ def _row(workspace: Workspace, record: TaskRecord) -> dict[str, object]:
         "seconds": record.cost.seconds,
         "snapshot": record.snapshot,
         "error": record.error,
+        "attempts": [_attempt(attempt) for attempt in attempts],
     }
+
+
+def _attempt(attempt: AttemptRecord) -> dict[str, object]:
+    return {
+        "n": attempt.n,
+        "worker": attempt.worker,
+        "outcome": attempt.outcome,
+        "error_class": attempt.error_class,
+        "error": attempt.error,
+        "followed_by": attempt.followed_by,
+        "log_tail": attempt.log_tail,
+        "started_at": _iso(attempt.started_at),
+        "ended_at": _iso(attempt.ended_at),
+    }
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Literal, Protocol
@@ -20,11 +20,14 @@ from penstock.engine.observe import (
     observe_delta,
 )
 from penstock.errors import PenstockError, SourceError
+from penstock.intervals import EVERYTHING, NOTHING, IntervalSet
 from penstock.models import Source
 from penstock.models.axis import SECOND
 from penstock.project import Project, ScanContext, render_bounds
+from penstock.runtime.audit import audit
 from penstock.runtime.site import Site, position_column
 from penstock.state.records import SourceRecord, World
+from penstock.state.store import State
 
 Scan = Literal["full", "incremental"]
 _SHOWN_OUTPUT = 300
@@ -39,19 +42,42 @@ class Scanner(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class TableEyes:
+    """Looks at sources and at our own tables, through the logs alone."""
+
+    environ: Mapping[str, str]
+
+    def look(self, site: Site, names: Collection[str], world: World) -> Iterator[tuple[SourceRecord, IntervalSet]]:
+        return Observer(site, None, self.environ).look(names, world)
+
+    def audit(self, site: Site, state: State, world: World) -> tuple[str, ...]:
+        return audit(site, state, world)
+
+
+class NeedsSpark(Exception):  # noqa: N818  a finding, not a fault
+    """No log tells the bounds, and nobody is here who may ask Spark."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observer:
     """Looks at sources; what it sees is the caller's to keep."""
 
     site: Site
     scanner: Scanner | None
-    """None: nothing may start Spark; sources that need a scan keep what is known of them."""
+    """None: nothing may start Spark; sources that need a scan now are left out."""
     environ: Mapping[str, str]
 
-    def observe_all(self, world: World) -> Iterator[SourceRecord]:
-        """Every source as it is now. One that cannot be read keeps its old bounds, and says why."""
-        for model in self.site.graph.models.values():
-            if isinstance(model, Source):
-                yield self._observe(model, world.sources.get(model.name) or _unknown(model), world.at)
+    def look(self, names: Collection[str], world: World) -> Iterator[tuple[SourceRecord, IntervalSet]]:
+        """The named sources as they are now. One that cannot be read keeps its old bounds, and says why."""
+        for name in sorted(names):
+            source = self.site.graph.models.get(name)
+            if isinstance(source, Source):
+                known = world.sources.get(name) or _unknown(source)
+                try:
+                    record = self._observe(source, known, world.at)
+                except NeedsSpark:
+                    continue
+                yield record, _replaced(known, record)
 
     def _observe(self, source: Source, known: SourceRecord, now: datetime) -> SourceRecord:
         try:
@@ -94,7 +120,7 @@ class Observer:
         if not seen.needs_scan or column is None:
             return record
         if self.scanner is None:
-            return None
+            raise NeedsSpark
         found = self.scanner.scan_bounds(location, source.format, column, snapshot=seen.snapshot, sql=None)
         merged = merged_bounds(None, complete_bounds(*found, completeness(source)), "full")
         return replace(record, min_pos=merged.min_pos, end_pos=merged.end_pos)
@@ -104,8 +130,10 @@ class Observer:
         if column is None:
             return replace(known)  # a lookup is read as it is; there is nothing to measure
         kind = _due(source, known, now)
-        if kind is None or (self.scanner is None and source.exec is None):
+        if kind is None:
             return None
+        if self.scanner is None and source.exec is None:
+            raise NeedsSpark
         now_known = self._pinned(source, known)
         scanned = self._scanned(source, column, now_known, kind)
         merged = merged_bounds(Bounds(known.min_pos, known.end_pos), scanned, kind)
@@ -137,6 +165,19 @@ class Observer:
         location = self.site.source(source)
         found = self.scanner.scan_bounds(location, source.format, column, snapshot=known.snapshot, sql=sql)
         return complete_bounds(*found, completeness(source))
+
+
+def keep(state: State, known: SourceRecord | None, record: SourceRecord, changed: IntervalSet) -> None:
+    """Store an observation, and tell consumers where rows are no longer what they were."""
+    if record.error is not None:
+        state.record_source_error(record.model, record.error)
+    elif record != known:
+        state.record_source(record, known.snapshot if known else None, changed)
+
+
+def _replaced(known: SourceRecord, now: SourceRecord) -> IntervalSet:
+    """A new table under an old name: whatever was computed from the old one is out of date."""
+    return EVERYTHING if known.table_id and known.table_id != now.table_id else NOTHING
 
 
 def _refuse_plain_numbers(source: Source, columns: Mapping[str, str]) -> None:

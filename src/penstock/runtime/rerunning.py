@@ -41,4 +41,5 @@ def record(workspace: Workspace, rerun: Rerun, actor: str) -> None:
 
     The stored rows themselves are compared, not what was once published: they may be why somebody asks.
     """
+    workspace.state.clear_holds(rerun.model)
     workspace.state.invalidate(rerun.model, rerun.scope, "rerun", actor, rows_unknown=True)

@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 
-from penstock.intervals import EVERYTHING, NOTHING, IntervalSet
 from penstock.models import IntervalModel
-from penstock.planner.consumers import affected
 from penstock.planner.plan import plan
-from penstock.planner.ready import ready
 from penstock.planner.words import spans
-from penstock.project import Project
 from penstock.runtime.audit import audit
+from penstock.runtime.crew import Crew
 from penstock.runtime.heartbeat import Heartbeat
-from penstock.runtime.observing import Observer, Scanner
+from penstock.runtime.observing import Observer, keep
 from penstock.runtime.progress import Finished, Progress
+from penstock.runtime.settling import settle
+from penstock.runtime.site import Site
 from penstock.runtime.survey import Survey, superseded
-from penstock.runtime.work import Bench, work
+from penstock.runtime.work import Bench
 from penstock.runtime.workspace import Workspace
-from penstock.state.records import SourceRecord, World
+from penstock.state.records import World
 from penstock.state.store import State
 from penstock.tasks import Lease, Order
 
 OTHERS_POLL_SECONDS = 5.0
+RETRY_PAUSE_SECONDS = 5.0
+"""A person waits: retries come soon."""
 
 
 @dataclass(slots=True)
@@ -59,8 +57,8 @@ def run(workspace: Workspace, models: tuple[IntervalModel, ...], progress: Progr
     began = time.monotonic()
     since = observe(workspace, progress)
     summary = Summary()
-    with _crew(workspace, models, progress, since) as crew:
-        crew.work_until_quiet(summary)
+    with _running(workspace, models, progress, since) as running:
+        running.work_until_quiet(summary)
     summary.spark_jobs = workspace.engine.jobs
     summary.spark_started = workspace.engine.started
     summary.seconds = time.monotonic() - began
@@ -73,63 +71,47 @@ def observe(workspace: Workspace, progress: Progress) -> datetime:
     When that was, by the database's clock: what died before is tried again.
     """
     world = workspace.state.world()
-    for record in observer(workspace, workspace.engine).observe_all(world):
-        known = world.sources.get(record.model)
-        if record.error is not None:
-            workspace.state.record_source_error(record.model, record.error)
-        elif record != known:
-            workspace.state.record_source(record, known.snapshot if known else None, _replaced(known, record))
+    observer = Observer(workspace.site, workspace.engine, workspace.environ)
+    for record, changed in observer.look(workspace.project.graph.models, world):
+        keep(workspace.state, world.sources.get(record.model), record, changed)
     for problem in audit(workspace.site, workspace.state, world):
         progress.note(problem)
     return world.at
 
 
-def _replaced(known: SourceRecord | None, now: SourceRecord) -> IntervalSet:
-    """A new table under an old name: whatever was computed from the old one is out of date."""
-    return EVERYTHING if known and known.table_id and known.table_id != now.table_id else NOTHING
-
-
-def observer(workspace: Workspace, scanner: Scanner | None) -> Observer:
-    return Observer(workspace.site, scanner, workspace.environ)
-
-
 @contextmanager
-def _crew(
+def _running(
     workspace: Workspace, models: tuple[IntervalModel, ...], progress: Progress, since: datetime
-) -> Iterator[Crew]:
+) -> Iterator[_Run]:
+    def lost(lease: Lease) -> None:
+        workspace.engine.cancel(lease.uuid, lease.attempt)
+
+    def site(world: World, _: State) -> Site | None:
+        return None if superseded(workspace.project, world) else workspace.site
+
     with ExitStack() as stack:
-        info = {"pid": os.getpid(), "command": "run"}
-        heartbeat = stack.enter_context(Heartbeat(workspace.connect, workspace.worker, info))
-        crew = Crew(workspace, models, progress, heartbeat, since)
+        info = {"pid": os.getpid(), "host": workspace.host, "role": "run", "slots": workspace.slots}
+        heartbeat = stack.enter_context(Heartbeat(workspace.connect, workspace.worker, info, lost))
+        bench = Bench(site, workspace.state, workspace.engine, workspace.step, heartbeat, RETRY_PAUSE_SECONDS)
+        crew = Crew(bench, workspace.connect, heartbeat, workspace.slots)
         stack.callback(crew.close)
-        yield crew
+        yield _Run(workspace, models, progress, crew, since)
 
 
-class Crew:
-    """A dispatcher and its worker threads; every thread has its own connection."""
+class _Run:
+    """Plans, claims and collects, in one thread."""
 
     def __init__(
         self,
         workspace: Workspace,
         models: tuple[IntervalModel, ...],
         progress: Progress,
-        heartbeat: Heartbeat,
+        crew: Crew,
         since: datetime,
     ) -> None:
         self._workspace, self._state, self._models, self._progress = workspace, workspace.state, models, progress
         self._names = frozenset(model.name for model in models)
-        self._heartbeat, self._since = heartbeat, since
-        self._size = workspace.project.settings.worker.concurrency
-        self._pool = ThreadPoolExecutor(self._size, thread_name_prefix="penstock-worker")
-        self._running: dict[Future[Finished], Lease] = {}
-        self._local = threading.local()
-        self._opened: list[State] = []
-
-    def close(self) -> None:
-        """Wait for what is running, then hang up."""
-        self._pool.shutdown()
-        for state in self._opened:
-            state.close()
+        self._crew, self._since = crew, since
 
     def work_until_quiet(self, summary: Summary) -> None:
         """What died before this run is tried again, what dies in it is not."""
@@ -139,7 +121,7 @@ class Crew:
                 return self._leave(summary)
             added = self._enqueue(world)
             self._claim()
-            if self._running:
+            if self._crew.leases:
                 self._collect(summary)
             elif not added and not world.events and not self._wait_for_others(world):
                 return self._count_dead(world, summary)
@@ -147,7 +129,7 @@ class Crew:
     def _leave(self, summary: Summary) -> None:
         """The tables are another revision's now: our queries must not fill them."""
         self._progress.note("another revision of the project was applied: this run ends here")
-        while self._running:
+        while self._crew.leases:
             self._collect(summary)
 
     def _count_dead(self, world: World, summary: Summary) -> None:
@@ -159,19 +141,13 @@ class Crew:
 
     def _look(self) -> World:
         """The world as it is after everything that can be settled without Spark."""
-        project = self._workspace.project
         world = self._state.world(self._since)
-        if superseded(project, world):
+        if superseded(self._workspace.project, world):
             return world
-        moved = self._state.reap(self._workspace.worker)
-        if world.events:
-            moved += self._state.handle_events(partial(_affected, project))
-        if moved:
-            world = self._state.world(self._since)
-        if cut := cutover(self._workspace, world):
-            self._progress.note(f"the rebuilt {', '.join(cut)} took over")
-            return self._state.world(self._since)
-        return world
+        settled = settle(self._state, self._workspace.site, own_worker=self._workspace.worker, dead_since=self._since)
+        if settled.took_over:
+            self._progress.note(f"the rebuilt {', '.join(settled.took_over)} took over")
+        return settled.world
 
     def _enqueue(self, world: World) -> int:
         survey = Survey(self._workspace.project.graph, world)
@@ -189,27 +165,11 @@ class Crew:
         return added
 
     def _claim(self) -> None:
-        while len(self._running) < self._size:
-            lease = self._state.claim(self._workspace.worker, self._names)
-            if lease is None:
-                return
-            self._heartbeat.hold(lease)
+        while self._crew.free and (lease := self._crew.claim(self._workspace.worker, self._names)):
             self._progress.started(lease.order)
-            self._running[self._pool.submit(self._work, lease)] = lease
-
-    def _work(self, lease: Lease) -> Finished:
-        workspace = self._workspace
-        if not hasattr(self._local, "state"):
-            self._local.state = workspace.connect()
-            self._opened.append(self._local.state)
-        return work(Bench(workspace.site, self._local.state, workspace.engine, workspace.step), lease)
 
     def _collect(self, summary: Summary) -> None:
-        done, _ = wait(self._running, return_when=FIRST_COMPLETED)
-        for future in done:
-            lease = self._running.pop(future)
-            self._heartbeat.drop(lease)
-            result = future.result()
+        for lease, result in self._crew.collect(None):
             summary.add(result, self._workspace.project.graph.interval_model(lease.order.model).axis)
             self._progress.finished(result)
 
@@ -223,22 +183,3 @@ class Crew:
             self._progress.note(f"waiting for another process that works on {', '.join(running)}")
         self._state.wait_change(OTHERS_POLL_SECONDS if running else 1.0)
         return True
-
-
-def _affected(project: Project, child: str, parent: str, changed: IntervalSet) -> IntervalSet:
-    return affected(project.graph.interval_model(child), parent, changed)
-
-
-def cutover(workspace: Workspace, world: World) -> tuple[str, ...]:
-    """Let rebuilt generations take over, all in one transaction, once they hold what the old ones can still hold."""
-    building = {name for name, generation in world.working.items() if generation.state == "building"}
-    if not building:
-        return ()
-    survey = Survey(workspace.project.graph, world)
-    for name in building:
-        model = workspace.project.graph.interval_model(name)
-        seen = survey.observation(model)
-        old = world.current.get(name)
-        if (seen.stale & ready(seen)) or (old and (old.covered & ready(seen)) - seen.covered):
-            return ()
-    return workspace.state.cutover(building)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -13,7 +14,7 @@ from penstock.planner.plan import permanent_gaps, plan
 from penstock.planner.ready import gaps
 from penstock.runtime.site import Site
 from penstock.runtime.survey import Survey
-from penstock.state.records import Work, World
+from penstock.state.records import Work, WorkerRecord, World
 from penstock.tasks import Order
 
 
@@ -25,17 +26,32 @@ class Condition:
     reason: str
 
 
-def status(site: Site, world: World, names: tuple[str, ...]) -> dict[str, object]:
+def status(site: Site, world: World, names: tuple[str, ...], workers: Iterable[WorkerRecord] = ()) -> dict[str, object]:
     models = [site.graph.models[name] for name in names or site.graph.models]
     survey = Survey(site.graph, world)
     return {
         "project": site.project.settings.name,
         "revision": world.revision,
         "at": _iso(world.at),
+        "workers": [_worker(worker) for worker in workers],
         "models": [
             _source(site, survey, model) if isinstance(model, Source) else _interval(site, survey, model)
             for model in models
         ],
+    }
+
+
+def _worker(worker: WorkerRecord) -> dict[str, object]:
+    return {
+        "id": worker.id,
+        "role": worker.role,
+        "host": worker.host,
+        "pid": worker.pid,
+        "slots": worker.slots,
+        "tasks": worker.tasks,
+        "stopping": worker.stopping,
+        "since": _iso(worker.since),
+        "heartbeat_at": _iso(worker.heartbeat),
     }
 
 

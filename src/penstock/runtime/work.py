@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from math import inf
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
 from penstock.engine.job import Digest, Job, Staged, Step
@@ -16,15 +18,17 @@ from penstock.errors import (
     PenstockError,
     ProjectError,
     QueryError,
-    StateError,
+    SparkError,
 )
 from penstock.intervals import Interval
 from penstock.planner.observation import Wait
 from penstock.planner.plan import recheck
 from penstock.runtime.jobs import Wanted, job, readable
+from penstock.runtime.logs import log
+from penstock.runtime.patience import patiently
 from penstock.runtime.progress import Finished
 from penstock.runtime.site import Site
-from penstock.runtime.survey import Survey, superseded, without_own
+from penstock.runtime.survey import Survey, without_own
 from penstock.state.records import Generation, World
 from penstock.state.store import State
 from penstock.tasks import Commit, Cost, Lease, Order
@@ -32,13 +36,18 @@ from penstock.tasks import Commit, Cost, Lease, Order
 if TYPE_CHECKING:
     from penstock.engine.publish import FileSetChanged
 
+T = TypeVar("T")
+
 PUBLISH_ROUNDS = 5
-RETRY_PAUSE_SECONDS = 5.0
-"""A person waits for `run`: its own retries come soon."""
 
 
 class Engine(Protocol):
     """What an attempt asks of Spark and Delta."""
+
+    @property
+    def alive(self) -> bool: ...
+
+    def cancel(self, task: UUID, attempt: int) -> None: ...
 
     def stage(self, job: Job, step: Step) -> Staged: ...
 
@@ -51,14 +60,29 @@ class Engine(Protocol):
     def checkpoint(self, location: str) -> None: ...
 
 
+class Holding(Protocol):
+    """What an attempt asks about its own lease."""
+
+    def holds(self, lease: Lease) -> bool: ...
+
+    def require(self, lease: Lease) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Bench:
     """Everything a worker works with."""
 
-    site: Site
+    site: Callable[[World, State], Site | None]
+    """The project whose tables these are; None when this process must not work on them."""
     state: State
     engine: Engine
     step: Step
+    holding: Holding
+    most_pause_seconds: float = inf
+    """A person waits for `run`: its own retries come soon."""
+
+    def patiently(self, lease: Lease, act: Callable[[], T]) -> T:
+        return patiently(act, lambda: self.holding.holds(lease))
 
 
 def work(bench: Bench, lease: Lease) -> Finished:
@@ -73,63 +97,70 @@ def work(bench: Bench, lease: Lease) -> Finished:
 def _ended(bench: Bench, lease: Lease, began: float) -> Finished:
     try:
         result = _attempt(bench, lease)
-    except (LeaseLostError, StateError):
+    except LeaseLostError:
+        raise
+    except SparkError:  # it did not even start: a fault of this place, not of the task
+        bench.patiently(lease, lambda: bench.state.hand_back(lease, "Spark did not start"))
         raise
     except PenstockError as error:
+        if not bench.engine.alive:  # nothing is wrong with the task: whoever notices that we are gone takes it over
+            raise SparkError("Spark ended by itself", hint="see its log; was memory short?") from error
         return _failed(bench, lease, error, time.monotonic() - began)
     if isinstance(result, Wait):
-        bench.state.release(lease, result.reason)
+        bench.patiently(lease, lambda: bench.state.release(lease, result.reason))
         return Finished(lease.order, "released", time.monotonic() - began, error=result.reason)
     rows = sum(chunk.rows for chunk in result.chunks)
     return Finished(lease.order, "succeeded", time.monotonic() - began, rows, result.written)
 
 
 def _attempt(bench: Bench, lease: Lease) -> Commit | Wait:
-    world = bench.state.world()
-    if superseded(bench.site.project, world):
+    world = bench.patiently(lease, bench.state.world)
+    site = bench.patiently(lease, lambda: bench.site(world, bench.state))
+    if site is None:
         return Wait(lease.order.model, "another revision of the project was applied meanwhile")
     generation = world.working.get(lease.order.model)
     if generation is None or generation.no != lease.generation:
         return Wait(lease.order.model, "its generation was replaced meanwhile")
     if lease.attempt > 1:
-        adopted = bench.engine.find_commit(bench.site.table(generation.location), lease.uuid)
+        adopted = bench.engine.find_commit(site.table(generation.location), lease.uuid)
         if adopted is not None:
             return _accept(bench, lease, adopted)
-    model = bench.site.graph.interval_model(lease.order.model)
-    seen = Survey(bench.site.graph, world).observation(model)
+    model = site.graph.interval_model(lease.order.model)
+    seen = Survey(site.graph, world).observation(model)
     verdict = recheck(without_own(seen, lease.order.scope), lease.order)
     if isinstance(verdict, Wait):
         return verdict
-    prepared = _prepare(bench, lease, verdict, generation, world)
+    prepared = bench.patiently(lease, lambda: _prepare(bench, site, lease, verdict, generation=generation, world=world))
     bench.step("claimed")
-    bench.state.intend(lease, prepared.frontier, generation.accepted_snapshot, f"{lease.uuid}/{lease.attempt}")
+    _intend(bench, lease, prepared, generation)
     bench.step("intended")
     staged = bench.engine.stage(prepared, bench.step)
     bench.step("staged")
     return _publish(bench, lease, staged)
 
 
-def _prepare(bench: Bench, lease: Lease, order: Order, generation: Generation, world: World) -> Job:
+def _intend(bench: Bench, lease: Lease, prepared: Job, generation: Generation) -> None:
+    staging = f"{lease.uuid}/{lease.attempt}"
+    base = generation.accepted_snapshot
+    bench.patiently(lease, lambda: bench.state.intend(lease, prepared.frontier, base, staging))
+
+
+def _prepare(bench: Bench, site: Site, lease: Lease, order: Order, *, generation: Generation, world: World) -> Job:
     """The job of an order that was just found to be ready; its inputs may be others than when it was planned."""
     known: dict[Interval, Digest] = {}
     if generation.covered & order.scope:
         for record in bench.state.covers(generation.no, order.scope):
             if record.digest is not None and record.left.covers(record.interval):
                 known[record.interval] = Digest(*record.digest)
-    pins = readable(bench.site, order, world)
+    pins = readable(site, order, world)
     wanted = Wanted(order=order, pins=pins, now=int(world.at.timestamp()))
-    return job(bench.site, wanted, generation, task=lease.uuid, attempt=lease.attempt, digests=known)
+    return job(site, wanted, generation, task=lease.uuid, attempt=lease.attempt, digests=known)
 
 
 def _publish(bench: Bench, lease: Lease, staged: Staged) -> Commit:
     """Publish under the generation's lock; when the files moved meanwhile, keep other rows and try again."""
     for _ in range(PUBLISH_ROUNDS):
-        with bench.state.publishing(lease) as publication:
-            bench.step("locked")
-            outcome = bench.engine.publish(staged, bench.step)
-            if isinstance(outcome, Commit):
-                publication.record(outcome, staged.cost, _strategy(staged.job), staged.warnings)
-                bench.step("recorded")
+        outcome = bench.patiently(lease, _Publishing(bench, lease, staged))
         if isinstance(outcome, Commit):
             bench.step("published")
             bench.engine.checkpoint(staged.job.location)
@@ -141,11 +172,50 @@ def _publish(bench: Bench, lease: Lease, staged: Staged) -> Commit:
     )
 
 
+@dataclass(slots=True)
+class _Publishing:
+    """One publication, which may be called again when its answer was lost."""
+
+    bench: Bench
+    lease: Lease
+    staged: Staged
+    outcome: Commit | None = None
+
+    def __call__(self) -> Commit | FileSetChanged:
+        bench, lease, staged = self.bench, self.lease, self.staged
+        if self.outcome is not None and _accepted(bench.state, lease):
+            return self.outcome
+        with bench.state.publishing(lease) as publication:
+            bench.step("locked")
+            bench.holding.require(lease)
+            found = bench.engine.publish(staged, bench.step)
+            if not isinstance(found, Commit):
+                return found
+            self.outcome = found
+            publication.record(found, staged.cost, _strategy(staged.job), staged.warnings)
+            bench.step("recorded")
+        return found
+
+
+def _accepted(state: State, lease: Lease) -> bool:
+    """Whether this very attempt was recorded, although nobody heard the answer."""
+    ended = state.completed(lease)
+    return ended is not None and ended.outcome == "succeeded"
+
+
 def _accept(bench: Bench, lease: Lease, commit: Commit) -> Commit:
     """Record what an earlier attempt of the same task committed before its worker was lost."""
-    with bench.state.publishing(lease) as publication:
-        publication.record(commit, Cost(), "adopted", ())
-    return commit
+    asked = False
+
+    def act() -> Commit:
+        nonlocal asked
+        if not asked or not _accepted(bench.state, lease):
+            asked = True
+            with bench.state.publishing(lease) as publication:
+                publication.record(commit, Cost(), "adopted", ())
+        return commit
+
+    return bench.patiently(lease, act)
 
 
 def _strategy(prepared: Job) -> str:
@@ -155,10 +225,16 @@ def _strategy(prepared: Job) -> str:
 
 
 def _failed(bench: Bench, lease: Lease, error: PenstockError, seconds: float) -> Finished:
+    log("failed", "debug", error=str(error), cause=None if error.__cause__ is None else repr(error.__cause__))
     failure = error if isinstance(error, AttemptError) else _as_attempt_error(error)
     text = failure.message if failure.hint is None else f"{failure.message}\n{failure.hint}"
     cost = Cost(seconds=seconds)
-    outcome = bench.state.fail(lease, failure.error_class, text, cost, RETRY_PAUSE_SECONDS, divisible=failure.divisible)
+    outcome = bench.patiently(
+        lease,
+        lambda: bench.state.fail(
+            lease, failure.error_class, text, cost, bench.most_pause_seconds, divisible=failure.divisible
+        ),
+    )
     return Finished(lease.order, outcome, seconds, error=text)
 
 

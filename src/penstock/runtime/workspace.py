@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,12 +28,23 @@ def no_step(label: str) -> None:
     """Nothing happens at any step."""
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the state database is, and what brings it back when it is down."""
+
+    dsn: str = field(repr=False)
+    revive: Callable[[], None] | None = None
+
+    def connect(self, schema: str, *, migrate: bool) -> State:
+        return State.open(self.dsn, schema, migrate=migrate, before=self.revive)
+
+
 @dataclass(slots=True)
 class Workspace:
     """One project on one target, with the database open and Spark not yet started."""
 
     project: Project
-    dsn: str
+    address: Address
     state: State
     engine: DeltaEngine
     environ: Mapping[str, str]
@@ -44,9 +55,18 @@ class Workspace:
     def site(self) -> Site:
         return Site(self.project)
 
+    @property
+    def host(self) -> str:
+        return socket.gethostname()
+
+    @property
+    def slots(self) -> int:
+        """How many tasks this process does at a time."""
+        return self.project.settings.worker.concurrency
+
     def connect(self) -> State:
         """One more connection, for a thread of its own."""
-        return State.open(self.dsn, self.project.settings.target.schema, migrate=False)
+        return self.address.connect(self.project.settings.target.schema, migrate=False)
 
     def named(self, names: tuple[str, ...]) -> tuple[Model, ...]:
         """The models that people named, in the project's order; all of them when none was named."""
@@ -82,26 +102,26 @@ def open_workspace(
 ) -> Iterator[Workspace]:
     """Load the project and attach to its database; Spark starts only when it is needed, and ends here."""
     project = project or open_project(root, environ, target, config)
-    with database(project, environ) as dsn:
+    with database(project, environ) as address:
         embedded = project.settings.target.state is None
-        state = State.open(dsn, project.settings.target.schema, migrate=embedded)
+        state = address.connect(project.settings.target.schema, migrate=embedded)
         engine = DeltaEngine(spark_settings(project, environ), project.settings.target.storage)
         try:
-            yield Workspace(project, dsn, state, engine, environ, step)
+            yield Workspace(project, address, state, engine, environ, step)
         finally:
             engine.stop()
             state.close()
 
 
 @contextmanager
-def database(project: Project, environ: Mapping[str, str]) -> Iterator[str]:
-    """The connection string of the project's PostgreSQL: the given one, or the embedded one, started if need be."""
+def database(project: Project, environ: Mapping[str, str]) -> Iterator[Address]:
+    """The address of the project's PostgreSQL: the given one, or the embedded one, started if need be."""
     given = project.settings.target.state
     if given is not None:
-        yield given
+        yield Address(given)
         return
     with EmbeddedPostgres.attach(project.root, environ) as server:
-        yield server.dsn
+        yield Address(server.dsn, server.revive)
 
 
 def spark_settings(project: Project, environ: Mapping[str, str]) -> SparkSettings:

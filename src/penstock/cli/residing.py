@@ -1,0 +1,154 @@
+"""Commands that stay until they are stopped, and those that steer them."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from penstock.cli import show
+from penstock.cli.asking import root_of
+from penstock.cli.options import Options
+from penstock.errors import UsageError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from penstock.project import Project
+    from penstock.runtime.bell import Stop
+    from penstock.runtime.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a call says about its worker, over what the project says."""
+
+    models: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    concurrency: int | None = None
+
+
+def up(options: Options, yes: bool, address: str | None, wishes: Wishes) -> None:
+    from penstock.cli.making import store
+    from penstock.runtime import roles
+
+    with _resident(options, wishes) as (workspace, stop):
+        store(workspace, yes)
+        roles.up(workspace, stop, address)
+
+
+def scheduler(options: Options, address: str | None) -> None:
+    from penstock.runtime import roles
+
+    with _resident(options, Wishes()) as (workspace, stop):
+        roles.scheduler(workspace, stop, address)
+
+
+def worker(options: Options, address: str | None, wishes: Wishes) -> None:
+    from penstock.runtime import roles
+
+    with _resident(options, wishes) as (workspace, stop):
+        roles.worker(workspace, stop, address)
+
+
+@contextmanager
+def _resident(options: Options, wishes: Wishes) -> Iterator[tuple[Workspace, Stop]]:
+    """A workspace that ends by SIGTERM or Ctrl-C in good order; the second signal ends it at once."""
+    from penstock.runtime.bell import Stop
+    from penstock.runtime.logs import configure
+    from penstock.runtime.workspace import open_project, open_workspace
+
+    root = root_of(options)
+    project = _wished(open_project(root, options.environ, options.target, options.config), wishes)
+    configure("debug" if options.verbose else project.settings.logging, options.json, sys.stderr)
+    stop = Stop()
+
+    def handle(number: int, _: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        stop.ask()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handle)
+    with open_workspace(root, options.environ, project=project) as workspace:
+        yield workspace, stop
+
+
+def _wished(project: Project, wishes: Wishes) -> Project:
+    from penstock.project import WorkerGlob
+
+    worker = project.settings.worker
+    if wishes.models:
+        worker = replace(worker, models=tuple(WorkerGlob(pattern) for pattern in wishes.models))
+    if wishes.tags:
+        worker = replace(worker, tags=wishes.tags)
+    if wishes.concurrency is not None:
+        if wishes.concurrency < 1:
+            raise UsageError("--concurrency must be at least 1")
+        worker = replace(worker, concurrency=wishes.concurrency)
+    return replace(project, settings=replace(project.settings, worker=worker))
+
+
+def pause(options: Options, models: tuple[str, ...]) -> None:
+    def act(workspace: Workspace, model: str, actor: str) -> str:
+        workspace.state.pause(model, actor)
+        return f"{model} is paused: nothing new starts; what runs goes on"
+
+    with _open(options) as workspace:
+        for name in models:
+            if name.isdigit():
+                raise UsageError(f"{name} is a task; only models can be paused", hint=f"penstock cancel {name}")
+        _steer(workspace, options, models, act)
+
+
+def resume(options: Options, subjects: tuple[str, ...]) -> None:
+    def act(workspace: Workspace, subject: str, actor: str) -> str:
+        if subject.isdigit():
+            held = workspace.state.resume_task(int(subject), actor)
+            return f"task {subject} may be planned again" if held else f"task {subject} was not held back"
+        workspace.state.resume(subject, actor)
+        return f"{subject} is active; what was held back may be planned again"
+
+    with _open(options) as workspace:
+        _steer(workspace, options, subjects, act)
+
+
+def cancel(options: Options, subjects: tuple[str, ...]) -> None:
+    def act(workspace: Workspace, subject: str, actor: str) -> str:
+        if subject.isdigit():
+            if not workspace.state.cancel_task(int(subject), actor):
+                raise UsageError(f"task {subject} is not active", hint="penstock tasks lists those that are")
+            return f"task {subject} is cancelled; penstock resume {subject} lets it be planned again"
+        count = workspace.state.cancel_model(subject, actor)
+        return f"{subject}: {show.count(count, 'task')} cancelled; penstock resume {subject} lets them be planned again"
+
+    with _open(options) as workspace:
+        _steer(workspace, options, subjects, act)
+
+
+@contextmanager
+def _open(options: Options) -> Iterator[Workspace]:
+    from penstock.runtime.workspace import open_workspace
+
+    with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
+        yield workspace
+
+
+def _steer(
+    workspace: Workspace, options: Options, subjects: tuple[str, ...], act: Callable[[Workspace, str, str], str]
+) -> None:
+    from penstock.models import IntervalModel
+
+    actor = options.environ.get("USER", "unknown")
+    named = [subject if subject.isdigit() else workspace.resolve(subject) for subject in subjects]
+    for name in named:
+        if not name.isdigit() and not isinstance(workspace.project.graph.models[name], IntervalModel):
+            raise UsageError(f"{name} is a source: nothing is computed for it")
+    said = [act(workspace, name, actor) for name in named]
+    if options.json:
+        show.print_json({"done": [{"subject": name, "text": text} for name, text in zip(named, said, strict=True)]})
+    else:
+        for text in said:
+            show.line(text)

@@ -1,0 +1,125 @@
+"""Who does the tasks that this process has claimed?"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import replace
+
+from penstock.engine.job import Step
+from penstock.errors import ConflictError, LeaseLostError, StateError
+from penstock.runtime.heartbeat import Heartbeat
+from penstock.runtime.logs import attempt_log, log
+from penstock.runtime.progress import Finished
+from penstock.runtime.work import Bench, work
+from penstock.state.store import State
+from penstock.tasks import Lease
+
+
+class Crew:
+    """Worker threads, every one with a connection of its own, and the leases they hold."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        connect: Callable[[], State],
+        heartbeat: Heartbeat,
+        size: int,
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._bench, self._connect, self._heartbeat, self._ended = bench, connect, heartbeat, ended
+        self.size = size
+        self._pool = ThreadPoolExecutor(size, thread_name_prefix="penstock-worker")
+        self._running: dict[Future[Finished], Lease] = {}
+        self._local = threading.local()
+        self._in_doubt: float | None = None
+        """When a claim was sent whose answer never came."""
+        self._opened: list[State] = []
+
+    @property
+    def leases(self) -> tuple[Lease, ...]:
+        return tuple(self._running.values())
+
+    @property
+    def free(self) -> int:
+        return self.size - len(self._running)
+
+    def claim(self, worker: str, models: frozenset[str]) -> Lease | None:
+        """Take the fairest task of these models and begin it."""
+        lease, claimed = self._taken(worker, models)
+        if lease is not None:
+            self._heartbeat.hold(lease, claimed)
+            future = self._pool.submit(self._work, lease)
+            self._running[future] = lease
+            future.add_done_callback(lambda _: self._ended())
+        return lease
+
+    def collect(self, wait_seconds: float | None) -> list[tuple[Lease, Finished]]:
+        """What has ended; None waits until something has."""
+        done, _ = wait(self._running, wait_seconds, return_when=FIRST_COMPLETED)
+        return [self._dropped(future) for future in done]
+
+    def hand_back(self, reason: str) -> None:
+        """Give up what still runs: others may start it at once."""
+        state = self._connect()
+        try:
+            for lease in self.leases:
+                self._bench.engine.cancel(lease.uuid, lease.attempt)
+                try:
+                    state.hand_back(lease, reason)
+                except LeaseLostError:  # it has just ended
+                    continue
+        finally:
+            state.close()
+
+    def close(self) -> None:
+        """Wait for what is running, then hang up."""
+        self._pool.shutdown()
+        for state in self._opened:
+            state.close()
+
+    def _taken(self, worker: str, models: frozenset[str]) -> tuple[Lease | None, float]:
+        """A claim whose answer got lost may have taken a task, which nobody else does while we live: it comes first."""
+        if self._in_doubt is not None:
+            lease = self._bench.state.unheard_claim(worker, [held.task for held in self.leases])
+            if lease is not None:
+                return lease, self._in_doubt
+            self._in_doubt = None
+        now = time.monotonic()
+        try:
+            return self._bench.state.claim(worker, models), now
+        except StateError:
+            self._in_doubt = now
+            raise
+
+    def _dropped(self, future: Future[Finished]) -> tuple[Lease, Finished]:
+        lease = self._running.pop(future)
+        self._heartbeat.drop(lease)
+        return lease, future.result()
+
+    def _work(self, lease: Lease) -> Finished:
+        if not hasattr(self._local, "state"):
+            try:
+                self._local.state = self._bench.patiently(lease, self._connect)
+            except LeaseLostError as error:
+                return Finished(lease.order, "lost", 0.0, error=error.message)
+            self._opened.append(self._local.state)
+        state: State = self._local.state
+        bench = replace(self._bench, state=state, step=_logged(self._bench.step))
+        with attempt_log(task=lease.task, attempt=lease.attempt, model=lease.order.model) as tail:
+            log("began", "debug", lane=lease.order.lane, intervals=len(lease.order.chunks), worker=lease.worker)
+            result = work(bench, lease)
+        with suppress(StateError, ConflictError):  # a log is worth no second try
+            state.keep_log(lease, tail.text())
+        return result
+
+
+def _logged(step: Step) -> Step:
+    def act(label: str) -> None:
+        log(label.replace(" ", "_"), "debug")
+        step(label)
+
+    return act

@@ -1,0 +1,35 @@
+"""Which project do the tables belong to: the one that was applied?"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from penstock.project import Project, unpack
+from penstock.runtime.definitions import unbundled
+from penstock.runtime.site import Site
+from penstock.state.records import World
+from penstock.state.store import State
+
+
+class Revisions:
+    """The applied project as the database keeps it; what lies on this machine's disk only says where that is."""
+
+    def __init__(self, own: Project, environ: Mapping[str, str]) -> None:
+        self._own, self._environ = own, environ
+        self._lock = threading.Lock()
+        self._site: Site | None = None
+
+    def site(self, world: World, state: State) -> Site | None:
+        """None: nothing was ever applied."""
+        if world.revision is None:
+            return None
+        with self._lock:
+            if self._site is None or self._site.project.revision != world.revision:
+                self._site = Site(self._stored(world.revision, state))
+            return self._site
+
+    def _stored(self, revision: str, state: State) -> Project:
+        own, known = self._own, self._site.project.analyses if self._site else self._own.analyses
+        files = unbundled(state.bundle(revision))
+        return unpack(files, own.root, self._environ, own.settings.target.name, known)

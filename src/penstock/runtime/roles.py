@@ -1,0 +1,182 @@
+"""What are the processes that stay: scheduler, worker, or both in one?"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+from penstock.errors import ConflictError, PenstockError, SparkError, StateError
+from penstock.planner.selection import Pattern, Selection
+from penstock.runtime.bell import Stop, listening
+from penstock.runtime.crew import Crew
+from penstock.runtime.endpoints import serve
+from penstock.runtime.heartbeat import Heartbeat
+from penstock.runtime.logs import log
+from penstock.runtime.metrics import Metrics
+from penstock.runtime.observing import TableEyes
+from penstock.runtime.revisions import Revisions
+from penstock.runtime.scheduler import Scheduler
+from penstock.runtime.work import Bench
+from penstock.runtime.worker import Worker
+from penstock.runtime.workspace import Workspace
+from penstock.tasks import Lease
+
+STUCK_SECONDS = 120.0
+"""A main loop that has not turned for so long is not healthy."""
+_TROUBLE_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Pulse:
+    """When the main loop last turned, and whether the database answered."""
+
+    turned: float = field(default_factory=time.monotonic)
+    state_ok: bool = False
+
+    def beat(self, *, state_ok: bool) -> None:
+        self.turned, self.state_ok = time.monotonic(), state_ok
+
+    @property
+    def alive(self) -> bool:
+        return time.monotonic() - self.turned < STUCK_SECONDS
+
+
+def scheduler(workspace: Workspace, stop: Stop, address: str | None = None) -> None:
+    """Plan, until asked to stop."""
+    metrics, pulse = Metrics(), Pulse()
+    info = _info(workspace, "scheduler", 0)
+    with (
+        _served(address, metrics, "scheduler", (pulse,)),
+        Heartbeat(workspace.connect, workspace.worker, info, beaten=metrics.heartbeat_sent),
+    ):
+        _schedule(workspace, stop, metrics, pulse)
+
+
+def worker(workspace: Workspace, stop: Stop, address: str | None = None) -> None:
+    """Do tasks, until asked to stop or Spark is gone."""
+    metrics, pulse = Metrics(), Pulse()
+    with _served(address, metrics, "worker", (pulse,)):
+        _work(workspace, stop, metrics, pulse, "worker")
+
+
+def up(workspace: Workspace, stop: Stop, address: str | None = None) -> None:
+    """Both, in one process; when one cannot go on, the other ends too."""
+    metrics, planning, working = Metrics(), Pulse(), Pulse()
+    with (
+        _served(address, metrics, "up", (planning, working)),
+        _beside(stop, lambda: _schedule(workspace, stop, metrics, planning)),
+    ):
+        _work(workspace, stop, metrics, working, "up")
+
+
+def _schedule(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse) -> None:
+    bell = stop.bell()
+    state = workspace.connect()
+    revisions = Revisions(workspace.project, workspace.environ)
+    scheduler = Scheduler(state, revisions, TableEyes(workspace.environ), metrics, workspace.step)
+    log("scheduler_started", pid=os.getpid())
+    try:
+        with listening(workspace.connect, bell):
+            while not stop.asked:
+                bell.wait(_round(scheduler, metrics, pulse))
+    finally:
+        state.close()
+    log("scheduler_stopped")
+
+
+def _round(scheduler: Scheduler, metrics: Metrics, pulse: Pulse) -> float:
+    """One round, whatever happens to the database; how long to wait for the next."""
+    try:
+        pause = scheduler.round()
+    except (StateError, ConflictError) as error:
+        pulse.beat(state_ok=not isinstance(error, StateError))
+        metrics.error("scheduler", error)
+        log("state_unreachable", "warning", error=error.message)
+        return _TROUBLE_SECONDS
+    except PenstockError as error:  # the stored project does not load here: an unset variable, for example
+        pulse.beat(state_ok=True)
+        metrics.error("scheduler", error)
+        log("round_failed", "error", error=str(error), hint=error.hint)
+        return _TROUBLE_SECONDS
+    pulse.beat(state_ok=True)
+    return pause
+
+
+def _work(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse, role: str) -> None:
+    own, bell = workspace.project.settings.worker, stop.bell()
+    patterns = tuple(Pattern(glob.pattern, glob.concurrency) for glob in own.models)
+    revisions = Revisions(workspace.project, workspace.environ)
+
+    def lost(lease: Lease) -> None:
+        log("lease_lost", "warning", task=lease.task, attempt=lease.attempt, model=lease.order.model)
+        workspace.engine.cancel(lease.uuid, lease.attempt)
+
+    def heard(news: str) -> None:
+        if news == "cancel":
+            heartbeat.beat()
+
+    def spark_ended() -> None:
+        if not stop.asked:  # whoever stops this process may have stopped Spark with it
+            stop.ask(SparkError("Spark ended by itself", hint="was memory short? Its log tells more"))
+
+    workspace.engine.on_death(spark_ended)
+    info = {**_info(workspace, role, own.concurrency), "globs": [g.pattern for g in own.models], "tags": list(own.tags)}
+    with ExitStack() as stack:
+        heartbeat = stack.enter_context(
+            Heartbeat(workspace.connect, workspace.worker, info, lost, metrics.heartbeat_sent)
+        )
+        bench = Bench(revisions.site, workspace.state, workspace.engine, workspace.step, heartbeat)
+        crew = Crew(bench, workspace.connect, heartbeat, own.concurrency, bell.ring)
+        stack.callback(crew.close)
+        stack.callback(workspace.engine.stop, quick=True)  # before the crew: it ends whatever still runs there
+        selection = Selection(patterns, frozenset(own.tags), own.concurrency)
+        worker = Worker(workspace, workspace.state, selection, revisions, crew, heartbeat, metrics, pulse.beat)
+        stack.enter_context(listening(workspace.connect, bell, heard))
+        log("worker_started", worker=workspace.worker, pid=os.getpid(), slots=own.concurrency)
+        worker.serve(stop, bell)
+        log("worker_stopping", worker=workspace.worker, running=len(crew.leases))
+        worker.leave(0.0 if stop.error else own.shutdown_seconds)
+    log("worker_stopped", worker=workspace.worker)
+    if stop.error is not None:
+        raise stop.error
+
+
+def _info(workspace: Workspace, role: str, slots: int) -> dict[str, object]:
+    return {"role": role, "host": workspace.host, "pid": os.getpid(), "slots": slots}
+
+
+@contextmanager
+def _served(address: str | None, metrics: Metrics, role: str, pulses: tuple[Pulse, ...]) -> Iterator[None]:
+    def ready() -> tuple[bool, Mapping[str, object]]:
+        state_ok = all(pulse.state_ok for pulse in pulses)
+        return state_ok, {"role": role, "state": "ok" if state_ok else "unreachable"}
+
+    with serve(address, metrics, ready, lambda: all(pulse.alive for pulse in pulses)) as served:
+        if served is not None:
+            log("serving", address=served)
+        yield
+
+
+@contextmanager
+def _beside(stop: Stop, act: Callable[[], None]) -> Iterator[None]:
+    """Run `act` in a thread of its own; its end, in any way, ends the process."""
+
+    def guarded() -> None:
+        try:
+            act()
+        except BaseException as error:  # it is raised again by whoever is asked to stop
+            stop.ask(error)
+        else:
+            stop.ask()
+
+    thread = threading.Thread(target=guarded, name="penstock-scheduler", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.ask()
+        thread.join()

@@ -1,0 +1,196 @@
+"""How does work get planned while a process stays up?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from penstock.engine.job import Step
+from penstock.intervals import IntervalSet
+from penstock.models import IntervalModel, Source
+from penstock.planner.plan import plan
+from penstock.runtime.logs import log
+from penstock.runtime.metrics import Metrics
+from penstock.runtime.observing import keep
+from penstock.runtime.revisions import Revisions
+from penstock.runtime.settling import settle
+from penstock.runtime.site import Site
+from penstock.runtime.survey import Survey
+from penstock.runtime.triggers import Due, Triggers
+from penstock.runtime.workspace import no_step
+from penstock.state.records import Slot, SourceRecord, World
+from penstock.state.schedules import due_slots
+from penstock.state.store import State
+from penstock.tasks import Lane, Order
+
+LONGEST_PAUSE_SECONDS = 5.0
+"""Workers that vanish tell nobody: their tasks are looked for this often."""
+FORWARD_PAUSE_SECONDS = 10.0
+"""A model that takes new rows as they come is planned at most this often."""
+PRUNE_SECONDS = 3600.0
+
+
+class Eyes(Protocol):
+    """What a scheduler asks of the tables themselves."""
+
+    def look(self, site: Site, names: Collection[str], world: World) -> Iterable[tuple[SourceRecord, IntervalSet]]:
+        """These sources as they are now (not those that need Spark), and where rows are no longer what they were."""
+
+    def audit(self, site: Site, state: State, world: World) -> Iterable[str]:
+        """Judge what others wrote into our tables; what could not be looked at, in words."""
+
+
+@dataclass(slots=True)
+class Scheduler:
+    """Rounds of looking and planning. What it remembers only saves work: any number may run, and any may vanish."""
+
+    state: State
+    revisions: Revisions
+    eyes: Eyes
+    metrics: Metrics
+    step: Step = no_step
+    _triggers: Triggers = field(default_factory=Triggers)
+    _later: Due = field(default_factory=dict)
+    """Lanes that were due and had to wait: repairs for more to come, new rows for their pace."""
+    _stale_since: dict[str, datetime] = field(default_factory=dict)
+    _forward_at: dict[str, datetime] = field(default_factory=dict)
+    _audited: datetime | None = None
+    _pruned: datetime | None = None
+
+    def round(self) -> float:
+        """Look, settle, plan; how many seconds the next round may wait when nobody rings."""
+        began = time.monotonic()
+        world = self.state.world()
+        site = self.revisions.site(world, self.state)
+        if site is None:
+            return LONGEST_PAUSE_SECONDS
+        self._look(site, world)
+        world = self._settled(site)
+        if world.revision != site.project.revision:
+            return 0.0
+        slots = due_slots(world.schedules, world.at)
+        due = self._due(site, world, slots)
+        self._enqueue(site, world, due, slots)
+        self._tidy(site, world)
+        self.metrics.saw(world)
+        self.metrics.round_ended(time.monotonic() - began)
+        return self._pause(site, world)
+
+    def _look(self, site: Site, world: World) -> None:
+        periods = {
+            model.name: float(model.incremental_scan_seconds)
+            for model in site.graph.models.values()
+            if isinstance(model, Source)
+        }
+        names = self.state.claim_looks(periods)
+        if not names:
+            return
+        unseen = set(names)
+        for record, changed in self.eyes.look(site, names, world):
+            unseen.discard(record.model)
+            known = world.sources.get(record.model)
+            keep(self.state, known, record, changed)
+            self.metrics.looked(record.model, record.error is None)
+            if record.error is not None and (known is None or known.error != record.error):
+                log("source_error", "warning", model=record.model, error=record.error)
+            self.step("looked")
+        if unseen:
+            self.state.ask_scan(unseen)
+
+    def _settled(self, site: Site) -> World:
+        settled = settle(self.state, site, step=self.step)
+        self.step("settled")
+        if settled.reaped:
+            log("tasks_reaped", "warning", tasks=settled.reaped)
+        if settled.took_over:
+            log("took_over", models=",".join(settled.took_over))
+        return settled.world
+
+    def _due(self, site: Site, world: World, slots: Iterable[Slot]) -> Due:
+        settings = site.project.settings.scheduler
+        fired = [(slot.model, slot.lane) for slot in slots if slot.model in site.graph.models]
+        due = self._triggers.due(site.graph, world, fired, settings.sweep_seconds)
+        for name, lanes in self._later.items():
+            due.setdefault(name, set()).update(lanes)
+        self._later = {}
+        return due
+
+    def _enqueue(self, site: Site, world: World, due: Due, slots: tuple[Slot, ...]) -> None:
+        survey = Survey(site.graph, world)
+        orders: list[Order] = []
+        for name, lanes in due.items():
+            model = site.graph.models.get(name)
+            if isinstance(model, IntervalModel):
+                orders += self._orders(site, survey, model, lanes)
+        if not orders and not slots:
+            return
+        self.step("ordered")
+        generations = {name: generation.no for name, generation in world.working.items()}
+        added = self.state.enqueue(orders, generations, slots)
+        self.step("enqueued")
+        for slot in slots:
+            self.metrics.slot_fired(slot)
+        if added:
+            self.metrics.enqueued(orders)
+            log("enqueued", tasks=added, models=",".join(sorted({order.model for order in orders})))
+
+    def _orders(self, site: Site, survey: Survey, model: IntervalModel, lanes: set[Lane]) -> Iterator[Order]:
+        """A lane whose last orders nobody has taken yet gets no more: slow workers make no longer queue."""
+        world, name = survey.world, model.name
+        work = world.work.get(name)
+        wanted = lanes - work.waiting if work else set(lanes)
+        if "forward" in wanted and self._too_soon(model, world.at):
+            wanted.discard("forward")
+            self._later.setdefault(name, set()).add("forward")
+        began = time.monotonic()
+        decisions = plan(survey.observation(model), lanes=wanted)
+        found = [one for one in decisions if isinstance(one, Order)]
+        self.metrics.checked("ready" if found else "waiting", time.monotonic() - began)
+        self.metrics.planned(name, decisions)
+        repairs = [order for order in found if order.lane == "repair"]
+        if repairs and not self._ripe(name, world.at, site.project.settings.scheduler.repair_delay_seconds):
+            found = [order for order in found if order.lane != "repair"]
+            self._later.setdefault(name, set()).add("repair")
+        elif "repair" in wanted:
+            self._stale_since.pop(name, None)
+        if any(order.lane == "forward" for order in found):
+            self._forward_at[name] = world.at
+        yield from found
+
+    def _too_soon(self, model: IntervalModel, now: datetime) -> bool:
+        last = self._forward_at.get(model.name)
+        paced = model.interval.min == 0 and model.schedules.forwardfill is None
+        return paced and last is not None and now - last < timedelta(seconds=FORWARD_PAUSE_SECONDS)
+
+    def _ripe(self, name: str, now: datetime, delay_seconds: float) -> bool:
+        """What changes once often changes again: repairs wait a little and take it all."""
+        since = self._stale_since.setdefault(name, now)
+        return now - since >= timedelta(seconds=delay_seconds)
+
+    def _tidy(self, site: Site, world: World) -> None:
+        settings = site.project.settings.scheduler
+        if _passed(self._audited, world.at, settings.sweep_seconds):
+            self._audited = world.at
+            self.metrics.saw_workers(self.state.workers())
+            for problem in self.eyes.audit(site, self.state, world):
+                log("audit_problem", "warning", problem=problem)
+        if _passed(self._pruned, world.at, PRUNE_SECONDS):
+            self._pruned = world.at
+            if gone := self.state.prune(settings.retention_seconds):
+                log("pruned", tasks=gone)
+                self.metrics.pruned(gone)
+
+    def _pause(self, site: Site, world: World) -> float:
+        settings = site.project.settings.scheduler
+        slots = [(one.next_at - world.at).total_seconds() for one in world.schedules]
+        looks = [m.incremental_scan_seconds for m in site.graph.models.values() if isinstance(m, Source)]
+        waits = [LONGEST_PAUSE_SECONDS, self._triggers.seconds_to_sweep(world.at, settings.sweep_seconds)]
+        later = [1.0] if self._later else []
+        return max(min([*waits, *slots, *looks, *later]), 0.0)
+
+
+def _passed(last: datetime | None, now: datetime, seconds: float) -> bool:
+    return last is None or now - last >= timedelta(seconds=seconds)

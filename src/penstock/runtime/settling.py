@@ -1,0 +1,65 @@
+"""What can be settled before planning, without a worker?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from penstock.engine.job import Step
+from penstock.intervals import IntervalSet
+from penstock.models import Graph
+from penstock.planner.consumers import affected
+from penstock.planner.ready import ready
+from penstock.runtime.site import Site
+from penstock.runtime.survey import Survey
+from penstock.runtime.workspace import no_step
+from penstock.state.records import World
+from penstock.state.store import State
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    world: World
+    reaped: int
+    """Tasks whose workers are gone."""
+    took_over: tuple[str, ...]
+    """Models whose rebuilt table serves from now on."""
+
+
+def settle(
+    state: State,
+    site: Site,
+    *,
+    own_worker: str | None = None,
+    dead_since: datetime | None = None,
+    step: Step = no_step,
+) -> Settled:
+    """Take back what lost workers held, tell consumers of changes, let rebuilt tables take over."""
+    reaped = state.reap(own_worker)
+    step("reaped")
+    state.handle_events(partial(_affected, site.graph, step))
+    world = state.world(dead_since)
+    took_over = _cutover(state, site, world)
+    if took_over:
+        world = state.world(dead_since)
+    return Settled(world, reaped, took_over)
+
+
+def _affected(graph: Graph, step: Step, child: str, parent: str, changed: IntervalSet) -> IntervalSet:
+    step("event read")
+    return affected(graph.interval_model(child), parent, changed)
+
+
+def _cutover(state: State, site: Site, world: World) -> tuple[str, ...]:
+    """Let rebuilt generations take over, all in one transaction, once they hold what the old ones can still hold."""
+    building = {name for name, generation in world.working.items() if generation.state == "building"}
+    if not building or world.revision != site.project.revision:
+        return ()
+    survey = Survey(site.graph, world)
+    for name in building:
+        seen = survey.observation(site.graph.interval_model(name))
+        old = world.current.get(name)
+        if (seen.stale & ready(seen)) or (old and (old.covered & ready(seen)) - seen.covered):
+            return ()
+    return state.cutover(building)

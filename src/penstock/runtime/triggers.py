@@ -1,0 +1,116 @@
+"""Which lanes of which models must be planned now?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from penstock.intervals import NOTHING, IntervalSet
+from penstock.models import Graph, IntervalModel, Source
+from penstock.planner.lanes import LANES
+from penstock.state.records import SourceRecord, Work, World
+from penstock.tasks import Lane
+
+Due = dict[str, set[Lane]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """What a model's own plan depends on, and what its consumers see of it."""
+
+    generation: int | None
+    covered: IntervalSet
+    stale: IntervalSet
+    in_flight: IntervalSet
+    dead: IntervalSet
+    waiting: frozenset[Lane]
+    paused: bool
+
+
+@dataclass(slots=True)
+class Triggers:
+    """Compares each look at the database with the one before; forgetting it all costs one sweep."""
+
+    _own: dict[str, _Own] = field(default_factory=dict)
+    _sources: dict[str, tuple[object, ...]] = field(default_factory=dict)
+    _swept: datetime | None = None
+    _revision: str | None = None
+
+    def due(self, graph: Graph, world: World, slots: Iterable[tuple[str, Lane]], sweep_seconds: float) -> Due:
+        """Every change upstream and every slot; all models when it is time to sweep, or nothing is known yet."""
+        sweep = (
+            self._swept is None
+            or (world.at - self._swept).total_seconds() >= sweep_seconds
+            or self._revision != world.revision
+        )
+        models = [model for model in graph.models.values() if isinstance(model, IntervalModel)]
+        own = {model.name: _state(model.name, world) for model in models}
+        sources = {name: _bounds(world.sources.get(name)) for name, m in graph.models.items() if isinstance(m, Source)}
+        found: Due = {}
+        for model in models:
+            if lanes := self._lanes(model, own, sources, sweep=sweep, rebuilding=_rebuilding(model.name, world)):
+                found[model.name] = lanes
+        for name, lane in slots:
+            found.setdefault(name, set()).add(lane)
+        if sweep:
+            self._swept, self._revision = world.at, world.revision
+        self._own, self._sources = own, sources
+        return found
+
+    def _lanes(
+        self,
+        model: IntervalModel,
+        own: Mapping[str, _Own],
+        sources: Mapping[str, tuple[object, ...]],
+        *,
+        sweep: bool,
+        rebuilding: bool,
+    ) -> set[Lane]:
+        before, now = self._own.get(model.name), own[model.name]
+        inputs = [one.model for one in model.inputs]
+        by_parent = any(_offers(own[name]) != _offers(self._own.get(name)) for name in inputs if name in own)
+        by_source = any(sources[name] != self._sources.get(name) for name in inputs if name in sources)
+        if not (sweep or by_parent or by_source or now != before):
+            return set()
+        # work that ended without a result leaves its slot undone; in strict order only the end of one makes the next
+        unfinished = before is not None and now.in_flight != before.in_flight and now.covered == before.covered
+        goes_on = before is not None and now.covered != before.covered and not model.fill.allow_gap_skipping
+        free = by_parent or rebuilding or unfinished or goes_on
+        # a lost word about a parent's commit is made good for by the sweep
+        free = free or (sweep and any(name in own for name in inputs))
+        return {lane for lane in LANES if free or not _scheduled(model, lane)}
+
+    def seconds_to_sweep(self, now: datetime, sweep_seconds: float) -> float:
+        return 0.0 if self._swept is None else max(sweep_seconds - (now - self._swept).total_seconds(), 0.0)
+
+
+def _scheduled(model: IntervalModel, lane: Lane) -> bool:
+    """A lane with a cadence of its own: news of sources alone does not set it off."""
+    return {"forward": model.schedules.forwardfill, "backfill": model.schedules.backfill}.get(lane) is not None
+
+
+def _state(name: str, world: World) -> _Own:
+    generation, work = world.working.get(name), world.work.get(name, Work())
+    return _Own(
+        generation=generation.no if generation else None,
+        covered=generation.covered if generation else NOTHING,
+        stale=generation.stale if generation else NOTHING,
+        in_flight=work.in_flight,
+        dead=work.dead,
+        waiting=work.waiting,
+        paused=name in world.paused,
+    )
+
+
+def _offers(one: _Own | None) -> object:
+    return None if one is None else (one.generation, one.covered, one.stale)
+
+
+def _bounds(record: SourceRecord | None) -> tuple[object, ...]:
+    return () if record is None else (record.table_id, record.min_pos, record.end_pos, record.observed_at is not None)
+
+
+def _rebuilding(name: str, world: World) -> bool:
+    generation = world.working.get(name)
+    return generation is not None and generation.state == "building"

@@ -1,0 +1,147 @@
+"""How does a process keep doing tasks until it is asked to stop?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from penstock.errors import ConflictError, PenstockError, ProjectError, StateError
+from penstock.models import Source
+from penstock.planner.selection import Selection
+from penstock.runtime.bell import Bell, Stop
+from penstock.runtime.crew import Crew
+from penstock.runtime.heartbeat import Heartbeat
+from penstock.runtime.logs import log
+from penstock.runtime.metrics import Metrics
+from penstock.runtime.observing import Observer, keep
+from penstock.runtime.progress import Finished
+from penstock.runtime.revisions import Revisions
+from penstock.runtime.site import Site
+from penstock.runtime.workspace import Workspace
+from penstock.state.store import State
+from penstock.tasks import Lease
+
+IDLE_SECONDS = 2.0
+"""A retry whose pause is over rings no bell."""
+REVISION_SECONDS = 2.0
+
+
+@dataclass(slots=True)
+class Worker:
+    """Claims what it may, as long as it has free places."""
+
+    workspace: Workspace
+    state: State
+    selection: Selection
+    revisions: Revisions
+    crew: Crew
+    heartbeat: Heartbeat
+    metrics: Metrics
+    turned: Callable[..., None]
+    """Told after every turn whether the database answered."""
+    _site: Site | None = None
+    _seen_at: float = field(default=-1e9)
+    _scouts: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "penstock-scout"))
+    _scan: Future[None] | None = None
+
+    def serve(self, stop: Stop, bell: Bell) -> None:
+        """Until it is asked to stop; a database that does not answer is waited for."""
+        while not stop.asked:
+            try:
+                self.turn()
+                self.turned(state_ok=True)
+            except (StateError, ConflictError) as error:
+                self.turned(state_ok=not isinstance(error, StateError))
+                self.metrics.error("worker", error)
+                log("state_unreachable", "warning", error=error.message)
+            except ProjectError as error:  # the stored project does not load here: an unset variable, for example
+                self.turned(state_ok=True)
+                self.metrics.error("worker", error)
+                log("project_error", "error", error=str(error), hint=error.hint)
+            bell.wait(IDLE_SECONDS)
+
+    def turn(self) -> int:
+        """Put away what has ended and fill the free places; how many tasks were begun."""
+        self.tidy()
+        site = self._current()
+        if site is None:
+            return 0
+        began = 0
+        while names := self._claimable(site):
+            lease = self.crew.claim(self.workspace.worker, names)
+            if lease is None:
+                break
+            began += 1
+        self._look_for_scans(site)
+        return began
+
+    def tidy(self) -> None:
+        for lease, result in self.crew.collect(0):
+            self._told(lease, result)
+
+    def leave(self, seconds: float) -> None:
+        """No more claims; what does not end in time is handed back."""
+        self.heartbeat.say_stopping()
+        until = time.monotonic() + seconds
+        while self.crew.leases and (left := until - time.monotonic()) > 0:
+            for lease, result in self.crew.collect(left):
+                self._told(lease, result)
+        if self.crew.leases:
+            log("handing_back", "warning", tasks=",".join(str(lease.task) for lease in self.crew.leases))
+            try:
+                self.crew.hand_back("its worker was stopped")
+            except (StateError, ConflictError) as error:
+                log("state_unreachable", "warning", error=error.message)
+        self._scouts.shutdown(wait=False, cancel_futures=True)
+
+    def _claimable(self, site: Site) -> frozenset[str]:
+        running = [lease.order.model for lease in self.crew.leases]
+        return self.selection.claimable(site.graph.interval_models, running)
+
+    def _current(self) -> Site | None:
+        """The applied project; asked for now and then, and by every attempt again."""
+        if self._site is None or time.monotonic() - self._seen_at > REVISION_SECONDS:
+            revision = self.state.active_revision()
+            if self._site is None or self._site.project.revision != revision:
+                self._site = self.revisions.site(self.state.world(), self.state)
+                log("revision", revision=revision[:12] if revision else "none: run penstock apply")
+            self._seen_at = time.monotonic()
+        return self._site
+
+    def _told(self, lease: Lease, result: Finished) -> None:
+        self.metrics.task_ended(result)
+        log(
+            f"task_{result.outcome}",
+            "info" if result.outcome in ("succeeded", "released") else "warning",
+            task=lease.task,
+            attempt=lease.attempt,
+            model=lease.order.model,
+            lane=lease.order.lane,
+            intervals=len(lease.order.chunks),
+            rows=result.rows if result.outcome == "succeeded" else None,
+            seconds=result.seconds,
+            error=result.error,
+        )
+
+    def _look_for_scans(self, site: Site) -> None:
+        """Sources that no log describes are measured by Spark, which a scheduler has not."""
+        if self._scan is not None and not self._scan.done():
+            return
+        names = self.state.claim_scans([m.name for m in site.graph.models.values() if isinstance(m, Source)])
+        if names:
+            self._scan = self._scouts.submit(self._scanned, site, names)
+
+    def _scanned(self, site: Site, names: frozenset[str]) -> None:
+        state = self.workspace.connect()
+        try:
+            world = state.world()
+            observer = Observer(site, self.workspace.engine, self.workspace.environ)
+            for record, changed in observer.look(names, world):
+                keep(state, world.sources.get(record.model), record, changed)
+                self.metrics.looked(record.model, record.error is None)
+        except PenstockError as error:
+            log("scan_failed", "warning", sources=",".join(sorted(names)), error=error.message)
+        finally:
+            state.close()

@@ -1,0 +1,284 @@
+"""Schedulers and workers that stay: what wakes them, what they run, how they end."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from deployment import Deployment
+from faults import Fault
+from residents import covers, everything, residing, until
+
+from penstock.intervals import ranges
+from penstock.runtime import heartbeat as beating
+from penstock.runtime import roles, triggers
+from penstock.runtime.workspace import apply
+from penstock.state import sources
+
+QUICK = "axis: number\ncompleteness: inclusive\nscan: {incremental: 1s, full: 1h}\n"
+
+
+@pytest.fixture
+def trial(tmp_path: Path, dsn: str) -> Deployment:
+    made = Deployment.empty(tmp_path, dsn)
+    made.source("events", QUICK)
+    return made
+
+
+def settings(trial: Deployment, more: str) -> None:
+    path = trial.root / "penstock.yml"
+    path.write_text(path.read_text() + more)
+
+
+def applied(trial: Deployment) -> None:
+    with trial.opened() as workspace:
+        apply(workspace)
+
+
+def family(trial: Deployment, child: str = "interval: 10") -> None:
+    trial.model("parent", "select n, value from {{ ref('raw.events') }}")
+    trial.model("child", "select n, value + 1 as value from {{ ref('t.parent') }}", child)
+
+
+DAILY = 'interval: 10\nschedules: {forwardfill: "@every 1d", backfill: "@every 1d"}'
+
+
+def test_b3_a_child_with_a_one_day_schedule_starts_on_its_parents_commit_ten_times(trial: Deployment) -> None:
+    settings(trial, "scheduler: {sweep: 10 days}\n")
+    family(trial, DAILY)
+    applied(trial)
+    with everything(trial):
+        for turn in range(1, 11):
+            trial.land("events", range(turn * 10 - 10, turn * 10))
+            until(trial, covers("child", turn * 10))
+    assert len(trial.rows("child")) == 100
+
+
+def test_b3_control_without_the_look_at_parents_the_child_waits_for_its_slot(
+    trial: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triggers, "_offers", lambda _: None)
+    settings(trial, "scheduler: {sweep: 10 days}\n")
+    family(trial, DAILY)
+    applied(trial)
+    with everything(trial):
+        trial.land("events", range(10))
+        until(trial, covers("parent", 10))
+        with pytest.raises(AssertionError, match="not in time"):
+            until(trial, covers("child", 10), 3.0)
+
+
+def test_a_schedule_over_a_source_waits_for_its_slot_and_then_takes_all_there_is(trial: Deployment) -> None:
+    trial.model("slow", "select n, value from {{ ref('raw.events') }}", DAILY)
+    trial.model("quick", "select n, value from {{ ref('raw.events') }}")
+    applied(trial)
+    trial.land("events", range(50))
+    with everything(trial):
+        until(trial, covers("quick", 50))
+        assert not trial.covered("slow")
+        trial.execute("update schedule set next_at = clock() - interval '3 days'")
+        until(trial, lambda world: world.current["t.slow"].covered == ranges((0, 50)))
+    assert [slot for (slot,) in trial.execute("select next_at > clock() from schedule")] == [True, True]
+
+
+def test_workers_run_what_was_applied_and_not_what_lies_on_their_disk(trial: Deployment, tmp_path: Path) -> None:
+    trial.model("copy", "select n, value from {{ ref('raw.events') }}")
+    applied(trial)
+    trial.land("events", range(20))
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    for name in ("penstock.yml", "models"):
+        source = trial.root / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, other / name)
+    elsewhere = Deployment.__new__(Deployment)
+    Deployment.__init__(elsewhere, trial.root, trial.dsn)
+    elsewhere.root = other
+    (other / "models/transformations/copy.sql").write_text(
+        "---\nposition: n\ninterval: 10\n---\nselect n, value * 1000 as value from {{ ref('raw.events') }}\n"
+    )
+    with residing(elsewhere, roles.worker), residing(elsewhere, roles.scheduler):
+        until(trial, covers("copy", 20))
+    assert trial.rows("copy") == [(n, n * 7) for n in range(20)]
+    assert len(trial.execute("select distinct fingerprint from generation")) == 1
+
+
+def test_a_schedule_that_is_added_later_is_noticed_while_running(trial: Deployment) -> None:
+    trial.model("copy", "select n, value from {{ ref('raw.events') }}", DAILY)
+    applied(trial)
+    trial.land("events", range(20))
+    with everything(trial):
+        until(trial, lambda world: "raw.events" in world.sources and world.sources["raw.events"].end_pos == 20)
+        trial.model(
+            "copy",
+            "select n, value from {{ ref('raw.events') }}",
+            'interval: 10\nschedules: {backfill: "off", forwardfill: "@every 1s"}',
+        )
+        applied(trial)
+        until(trial, covers("copy", 20))
+
+
+def test_a_model_that_is_added_later_is_built_while_running(trial: Deployment) -> None:
+    trial.model("first", "select n, value from {{ ref('raw.events') }}")
+    applied(trial)
+    trial.land("events", range(20))
+    with everything(trial):
+        until(trial, covers("first", 20))
+        trial.model("second", "select n, value from {{ ref('t.first') }}")
+        applied(trial)
+        until(trial, covers("second", 20))
+
+
+def test_a_rebuilt_model_takes_over_while_running(trial: Deployment) -> None:
+    trial.model("copy", "select n, value from {{ ref('raw.events') }}")
+    applied(trial)
+    trial.land("events", range(20))
+    with everything(trial):
+        until(trial, covers("copy", 20))
+        trial.model("copy", "select n, value * 2 as value from {{ ref('raw.events') }}")
+        applied(trial)
+        until(trial, lambda world: world.working["t.copy"].state == "current" and covers("copy", 20)(world))
+    assert trial.rows("copy") == [(n, n * 14) for n in range(20)]
+
+
+def test_an_idle_process_stops_at_once(trial: Deployment) -> None:
+    family(trial)
+    applied(trial)
+    with everything(trial) as resident:
+        until(trial, lambda world: "raw.events" in world.sources)
+        began = time.monotonic()
+        resident.end()
+    assert resident.error is None
+    assert time.monotonic() - began < beating.HEARTBEAT_SECONDS / 2, "it waited for a heartbeat"
+
+
+def test_what_does_not_end_in_time_is_handed_back_and_others_do_it(trial: Deployment) -> None:
+    settings(trial, "worker: {shutdown_timeout: 1s}\n")
+    trial.model("copy", "select n, value from {{ ref('raw.events') }}")
+    applied(trial)
+    trial.land("events", range(10))
+    reached, go_on = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        reached.set()
+        go_on.wait(30)
+
+    with residing(trial, roles.scheduler):
+        with residing(trial, roles.worker, Fault("staged", hang)) as stopped:
+            assert reached.wait(30)
+            stopped.stop.ask()
+            until(trial, lambda world: world.work["t.copy"].queued == 1)
+            go_on.set()
+        with residing(trial, roles.worker):
+            until(trial, covers("copy", 10))
+    [task] = trial.tasks("copy")
+    assert (task.state, task.attempt) == ("succeeded", 2)
+    assert trial.most_commits("copy") == 1
+
+
+def test_a_running_task_is_finished_before_its_worker_stops(trial: Deployment) -> None:
+    trial.model("copy", "select n, value from {{ ref('raw.events') }}")
+    applied(trial)
+    trial.land("events", range(10))
+    reached, go_on = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        reached.set()
+        go_on.wait(30)
+
+    with residing(trial, roles.scheduler), residing(trial, roles.worker, Fault("staged", hang)) as stopped:
+        assert reached.wait(30)
+        stopped.stop.ask()
+        go_on.set()
+        stopped.end()
+    [task] = trial.tasks("copy")
+    assert (task.state, task.attempt) == ("succeeded", 1)
+
+
+def test_a_paused_model_waits_and_goes_on_when_resumed(trial: Deployment) -> None:
+    family(trial)
+    applied(trial)
+    with trial.opened() as workspace:
+        workspace.state.pause("t.child", "test")
+    trial.land("events", range(10))
+    with everything(trial):
+        until(trial, covers("parent", 10))
+        assert not trial.tasks("child")
+        with trial.opened() as workspace:
+            workspace.state.resume("t.child", "test")
+        until(trial, covers("child", 10))
+
+
+def test_a_cancelled_task_ends_in_its_worker_and_stays_away_until_it_is_resumed(trial: Deployment) -> None:
+    trial.model("copy", "select n, value from {{ ref('raw.events') }}")
+    applied(trial)
+    trial.land("events", range(10))
+    reached, go_on = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        reached.set()
+        go_on.wait(30)
+
+    with everything(trial, Fault("intended", hang)):
+        assert reached.wait(30)
+        [task] = trial.tasks("copy")
+        with trial.opened() as workspace:
+            assert workspace.state.cancel_task(task.id, "test")
+        deadline = time.monotonic() + 30
+        while (task.uuid, 1) not in trial.engine.cancelled:  # told to the worker by a notification
+            assert time.monotonic() < deadline
+            threading.Event().wait(0.05)
+        go_on.set()
+        trial.land("events", range(10, 20))
+        until(trial, lambda world: world.current["t.copy"].covered == ranges((10, 20)))
+        with trial.opened() as workspace:
+            assert workspace.state.resume_task(task.id, "test")
+        until(trial, lambda world: world.current["t.copy"].covered == ranges((0, 20)))
+
+
+def test_globs_and_tags_choose_what_a_worker_does(trial: Deployment) -> None:
+    settings(trial, 'worker: {models: ["t.a*"], tags: [heavy]}\n')
+    trial.model("alpha", "select n, value from {{ ref('raw.events') }}", "interval: 10\ntags: [heavy]")
+    trial.model("aside", "select n, value from {{ ref('raw.events') }}")
+    trial.model("beta", "select n, value from {{ ref('raw.events') }}", "interval: 10\ntags: [heavy]")
+    applied(trial)
+    trial.land("events", range(10))
+    with everything(trial):
+        until(trial, covers("alpha", 10))
+        until(trial, lambda world: bool(world.work["t.beta"].queued and world.work["t.aside"].queued))
+    assert not trial.covered("beta")
+    assert not trial.covered("aside")
+
+
+def test_a_worker_measures_the_sources_that_no_log_describes(trial: Deployment) -> None:
+    trial.write(
+        "models/external/measured.sql",
+        f'---\nlocation: "{trial.landing("measured")}"\nposition: n\n{QUICK}---\n'
+        "select min(n) as min, max(n) as max from {{ ref('raw.measured') }}\n",
+    )
+    trial.model("copy", "select n, value from {{ ref('raw.measured') }}")
+    trial.land("measured", range(20))
+    trial.land("events", range(1))
+    applied(trial)
+    with everything(trial):
+        until(trial, covers("copy", 20))
+    assert trial.engine.scans
+
+
+def test_control_without_asking_for_scans_such_a_source_is_never_seen(
+    trial: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "ask_scan", lambda *_: None)
+    trial.write(
+        "models/external/measured.sql",
+        f'---\nlocation: "{trial.landing("measured")}"\nposition: n\n{QUICK}---\n'
+        "select min(n) as min, max(n) as max from {{ ref('raw.measured') }}\n",
+    )
+    trial.model("copy", "select n, value from {{ ref('raw.measured') }}")
+    trial.land("measured", range(20))
+    trial.land("events", range(1))
+    applied(trial)
+    with everything(trial), pytest.raises(AssertionError, match="not in time"):
+        until(trial, covers("copy", 20), 4.0)

@@ -1,0 +1,88 @@
+"""Scheduler and worker of a deployment, each in a thread of the test."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from deployment import Deployment
+
+from penstock.engine.job import Step
+from penstock.runtime import roles
+from penstock.runtime.bell import Stop
+from penstock.runtime.workspace import Workspace, no_step
+from penstock.state.records import World
+
+DEADLINE_SECONDS = 60.0
+Role = Callable[[Workspace, Stop], None]
+
+
+@dataclass
+class Resident:
+    """One role that runs; its error, if it ended by one."""
+
+    stop: Stop = field(default_factory=Stop)
+    ready: threading.Event = field(default_factory=threading.Event)
+    error: BaseException | None = None
+    thread: threading.Thread | None = None
+
+    def end(self) -> None:
+        self.stop.ask()
+        assert self.thread is not None
+        self.thread.join(DEADLINE_SECONDS)
+        assert not self.thread.is_alive(), "the role did not stop"
+
+
+@contextmanager
+def residing(deployment: Deployment, role: Role, step: Step = no_step) -> Iterator[Resident]:
+    """Run one role until the block ends."""
+    resident = Resident()
+
+    def live() -> None:
+        try:
+            with deployment.opened(step) as workspace:
+                resident.ready.set()
+                role(workspace, resident.stop)
+        except BaseException as error:  # shown to the test
+            resident.error = error
+        finally:
+            resident.ready.set()
+
+    resident.thread = threading.Thread(target=live, daemon=True)
+    resident.thread.start()
+    resident.ready.wait(DEADLINE_SECONDS)
+    try:
+        yield resident
+    finally:
+        resident.end()
+
+
+@contextmanager
+def everything(deployment: Deployment, step: Step = no_step) -> Iterator[Resident]:
+    with residing(deployment, roles.up, step) as resident:
+        yield resident
+
+
+def until(deployment: Deployment, holds: Callable[[World], bool], seconds: float = DEADLINE_SECONDS) -> World:
+    """Wait, woken by whatever changes, until the database shows it."""
+    deadline = time.monotonic() + seconds
+    with deployment.opened() as workspace:
+        while True:
+            workspace.state.wait_change(0.2)
+            world = workspace.state.world()
+            if holds(world):
+                return world
+            assert time.monotonic() < deadline, f"not in time: {world.work}"
+
+
+def covers(name: str, end: int) -> Callable[[World], bool]:
+    """Whether the model has come that far."""
+
+    def holds(world: World) -> bool:
+        current = world.current.get(f"t.{name}")
+        return bool(current and current.covered and current.covered.edges[-1] >= end and not current.stale)
+
+    return holds

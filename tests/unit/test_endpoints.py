@@ -1,0 +1,391 @@
+"""Do the endpoints answer truly, and whatever clients do?"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from penstock.errors import UsageError
+from penstock.runtime import endpoints
+from penstock.runtime.endpoints import serve
+from penstock.runtime.logs import attempt_log
+from penstock.runtime.metrics import Metrics
+
+QUICK = 2.0
+"""Far less than any time limit of the server, far more than an answer takes."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_end() -> Iterator[None]:
+    """Servers notice soon that they are to end: there are many of them here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(endpoints, "_POLL_SECONDS", 0.02)
+        yield
+
+
+def always() -> bool:
+    return True
+
+
+def is_ready() -> tuple[bool, Mapping[str, object]]:
+    return True, {"state": "reachable"}
+
+
+@contextmanager
+def served(
+    address: str = "127.0.0.1:0",
+    ready: Callable[[], tuple[bool, Mapping[str, object]]] = is_ready,
+    alive: Callable[[], bool] = always,
+) -> Iterator[str]:
+    with serve(address, Metrics(), ready, alive) as place:
+        assert place is not None
+        yield place
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[str]:
+    with served() as found:
+        yield found
+
+
+def ask(place: str, path: str, method: str = "GET", seconds: float = 10.0) -> tuple[HTTPResponse, bytes]:
+    connection = HTTPConnection(place, timeout=seconds)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer, answer.read()
+    finally:
+        connection.close()
+
+
+def status(place: str, path: str, method: str = "GET", seconds: float = 10.0) -> int:
+    return ask(place, path, method, seconds)[0].status
+
+
+@contextmanager
+def connected(place: str) -> Iterator[socket.socket]:
+    host, _, port = place.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as client:
+        yield client
+
+
+def said_to(place: str, sent: bytes) -> bytes:
+    """All that comes back before the server closes."""
+    with connected(place) as client:
+        client.sendall(sent)
+        client.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: client.recv(65536), b""))
+
+
+# what is answered
+
+
+def test_metrics_are_given_in_the_text_format(place: str) -> None:
+    answer, body = ask(place, "/metrics?name=x")
+    assert answer.status == 200
+    assert answer.getheader("Content-Type", "").startswith("text/plain; version=0.0.4")
+    assert {family.name for family in text_string_to_metric_families(body.decode())} > {"penstock_tasks"}
+
+
+def test_health_follows_the_main_loop() -> None:
+    turning = threading.Event()
+    turning.set()
+    with served(alive=turning.is_set) as place:
+        assert status(place, "/healthz") == 200
+        turning.clear()
+        assert status(place, "/healthz") == 503
+        assert status(place, "/readyz") == 200
+        turning.set()
+        assert status(place, "/healthz") == 200
+
+
+def test_readiness_says_why() -> None:
+    facts: dict[str, object] = {"state": "cannot reach postgresql://u:hunter2@h/db", "slots": 2}
+    with served(ready=lambda: (False, facts)) as place:
+        answer, body = ask(place, "/readyz")
+    assert (answer.status, answer.getheader("Content-Type")) == (503, "application/json")
+    assert json.loads(body) == {"ready": False, "state": "cannot reach postgresql://u:***@h/db", "slots": 2}
+
+
+def test_a_ready_process_says_so(place: str) -> None:
+    answer, body = ask(place, "/readyz")
+    assert answer.status == 200
+    assert json.loads(body) == {"ready": True, "state": "reachable"}
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz", "/nothing"])
+def test_head_is_get_without_the_body(place: str, path: str) -> None:
+    full, body = ask(place, path)
+    brief, nothing = ask(place, path, "HEAD")
+    assert nothing == b""
+    assert brief.status == full.status
+    assert brief.getheader("Content-Length") == str(len(body))
+
+
+@pytest.mark.parametrize("path", ["/", "/metric", "/metrics/", "/../metrics", "*", "/%6detrics"])
+def test_other_paths_are_not_found(place: str, path: str) -> None:
+    assert status(place, path) == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "RUBBISH"])
+def test_other_methods_are_refused(place: str, method: str) -> None:
+    answer, _ = ask(place, "/metrics", method)
+    assert (answer.status, answer.getheader("Allow")) == (405, "GET, HEAD")
+
+
+def test_an_answer_that_fails_is_an_error_and_the_next_one_is_not() -> None:
+    asked = iter(range(2))
+
+    def ready() -> tuple[bool, Mapping[str, object]]:
+        if next(asked) == 0:
+            raise RuntimeError("postgresql://u:hunter2@h")
+        return True, {}
+
+    with served(ready=ready) as place:
+        answer, body = ask(place, "/readyz")
+        assert (answer.status, body) == (503, b"the answer failed: RuntimeError\n")
+        assert status(place, "/readyz") == 200
+
+
+def test_nothing_is_printed(place: str, capfd: pytest.CaptureFixture[str]) -> None:
+    status(place, "/metrics")
+    status(place, "/nothing", "POST")
+    said_to(place, b"\x16\x03\x01rubbish\r\n\r\n")
+    with connected(place) as client:
+        client.sendall(b"GET /metrics HTTP/1.0\r\n")
+    assert status(place, "/healthz") == 200
+    assert capfd.readouterr() == ("", "")
+
+
+# clients that behave badly
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"rubbish\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+        b"GET /metrics HTTP/nine\r\n\r\n",
+        b"GET /metrics HTTP/9.9\r\n\r\n",
+        b"GET /a b c d HTTP/1.1\r\n\r\n",
+        b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\n" + b"".join(b"X-%d: y\r\n" % n for n in range(200)) + b"\r\n",
+        b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 70_000 + b"\r\n\r\n",
+    ],
+    ids=["words", "tls", "no-number", "far-number", "many-words", "long-line", "many-headers", "long-header"],
+)
+def test_rubbish_is_refused_and_the_server_stays(place: str, sent: bytes) -> None:
+    answered = said_to(place, sent)
+    assert answered.startswith(b"HTTP/1.0 ")
+    assert answered[9:10] in b"45"
+    assert b"rubbish" not in answered
+    assert status(place, "/healthz") == 200
+
+
+@pytest.mark.parametrize("sent", [b"", b"\r\n", b"GET /metrics HTTP/1.1\r\nHost"])
+def test_a_request_that_ends_early_leaves_the_server_up(place: str, sent: bytes) -> None:
+    said_to(place, sent)
+    assert status(place, "/healthz") == 200
+
+
+def test_clients_that_hang_do_not_block_others(place: str) -> None:
+    with connected(place), connected(place) as second, connected(place) as third:
+        second.sendall(b"GET /met")
+        third.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+        for _ in range(3):
+            assert status(place, "/healthz", seconds=QUICK) == 200
+
+
+def test_without_a_thread_per_client_they_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoints._Request, "timeout", 1.0)
+    monkeypatch.setattr(endpoints._Server, "process_request", endpoints.socketserver.BaseServer.process_request)
+    with served() as place, connected(place), pytest.raises(TimeoutError):
+        status(place, "/healthz", seconds=0.5)
+
+
+def test_a_silent_client_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoints._Request, "timeout", 0.2)
+    with served() as place, connected(place) as client:
+        assert client.recv(1) == b""
+
+
+def drip(place: str, seconds: float) -> bool:
+    """Whether a client that never stops sending is cut off within the time."""
+    until = time.monotonic() + seconds
+    with connected(place) as client:
+        client.settimeout(0.05)
+        client.sendall(b"GET /metrics HTTP/1.1\r\n")
+        while time.monotonic() < until:
+            try:
+                client.sendall(b"X")
+                if client.recv(1) == b"":
+                    return True
+            except TimeoutError:
+                continue
+            except OSError:
+                return True
+    return False
+
+
+def test_a_client_that_drips_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoints, "REQUEST_SECONDS", 0.3)
+    with served() as place:
+        assert drip(place, 10)
+        assert status(place, "/healthz") == 200
+
+
+def test_without_the_limit_on_the_whole_request_it_would_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoints, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(endpoints._Server, "service_actions", lambda server: None)
+    with served() as place:
+        assert not drip(place, 1.2)
+
+
+def test_a_crowd_is_turned_away_until_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoints, "MOST_CONNECTIONS", 2)
+    with served() as place:
+        with connected(place) as first, connected(place) as second:
+            first.sendall(b"GET")
+            second.sendall(b"GET")
+            assert said_to(place, b"") == b""
+            with pytest.raises(OSError):  # reset or closed, as the system likes
+                status(place, "/healthz")
+            first.sendall(b" /healthz HTTP/1.0\r\n\r\n")
+            assert first.recv(12) == b"HTTP/1.0 200"
+            while first.recv(4096):
+                pass
+        assert any(has_room(place) for _ in range(100))
+
+
+def has_room(place: str) -> bool:
+    """Whether one more client is heard; those that left are forgotten a moment later."""
+    try:
+        return status(place, "/healthz") == 200
+    except OSError:
+        return False
+
+
+def ended_within(seconds: float) -> bool:
+    """Whether the server ends in that time while a client hangs."""
+    up, leave, ended = threading.Event(), threading.Event(), threading.Event()
+    places: list[str] = []
+
+    def once() -> None:
+        with served() as place:
+            places.append(place)
+            up.set()
+            leave.wait(10)
+        ended.set()
+
+    thread = threading.Thread(target=once)
+    thread.start()
+    assert up.wait(10)
+    with connected(places[0]) as client:
+        client.sendall(b"GET /metrics HTTP/1.1\r\n")
+        status(places[0], "/healthz")
+        leave.set()
+        quick = ended.wait(seconds)
+    thread.join(20)
+    return quick
+
+
+def test_a_client_that_hangs_does_not_hold_up_the_end() -> None:
+    assert ended_within(QUICK)
+
+
+def test_if_the_end_waited_for_its_threads_it_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoints._Server, "daemon_threads", False)
+    monkeypatch.setattr(endpoints._Server, "block_on_close", True)
+    assert not ended_within(0.7)
+
+
+def test_the_port_is_free_again_afterwards() -> None:
+    with served() as place:
+        assert status(place, "/healthz") == 200
+    with pytest.raises(ConnectionRefusedError):
+        status(place, "/healthz")
+    with served(place) as again:
+        assert again == place
+        assert status(again, "/healthz") == 200
+
+
+def test_it_ends_with_an_error_of_the_block_too() -> None:
+    with pytest.raises(RuntimeError), served() as place:
+        raise RuntimeError
+    with pytest.raises(ConnectionRefusedError):
+        status(place, "/healthz")
+
+
+# addresses
+
+
+def test_without_an_address_nothing_is_served() -> None:
+    before = threading.active_count()
+    with serve(None, Metrics(), is_ready, always) as place:
+        assert place is None
+        assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "localhost:0", ":0", " 127.0.0.1:0 "])
+def test_port_0_is_a_free_port(address: str) -> None:
+    with served(address) as place:
+        assert not place.endswith(":0")
+        assert status(place, "/healthz") == 200
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_an_ipv6_address_stands_in_brackets() -> None:
+    with served("[::1]:0") as place:
+        assert place.startswith("[::1]:")
+        assert status(place, "/healthz") == 200
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "9090", "localhost", "localhost:", ":", "a:b", "a:-1", "a:65536", "a:1.5", "a:８０", "::1:80", "a:99999999"],
+)
+def test_an_address_without_sense_is_a_mistake_of_the_call(address: str) -> None:
+    with pytest.raises(UsageError, match="no address to listen on") as caught, served(address):
+        pass
+    assert caught.value.hint is not None
+    assert "host:port" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "address", ["no.such.host.invalid:0", "192.0.2.1:0", f"{'a' * 70}.b:0", "a\x00b:0", "[::1%no]:0"]
+)
+def test_an_address_of_somebody_else_is_a_mistake_of_the_call(address: str) -> None:
+    with pytest.raises(UsageError, match="cannot listen on") as caught, served(address):
+        pass
+    assert caught.value.hint is not None
+
+
+def test_a_taken_port_says_what_to_do(place: str) -> None:
+    with pytest.raises(UsageError, match="cannot listen on 127") as caught, served(place):
+        pass
+    assert caught.value.hint is not None
+    assert "choose another port" in caught.value.hint
+    assert status(place, "/healthz") == 200
+
+
+def test_what_clients_do_is_not_part_of_an_attempt(place: str) -> None:
+    with attempt_log(task=1) as tail:
+        status(place, "/nothing", "POST")
+        said_to(place, b"rubbish\r\n\r\n")
+    assert tail.text() == ""

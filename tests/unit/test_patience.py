@@ -1,0 +1,46 @@
+"""An attempt waits for its database as long as it is worth it, and no longer."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import ConflictError, LeaseLostError, StateError
+from penstock.runtime import patience
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "FIRST_PAUSE_SECONDS", 0.0)
+
+
+def failing(times: int, error: Exception) -> list[Exception]:
+    return [error] * times
+
+
+def test_what_fails_for_want_of_the_database_is_done_again() -> None:
+    errors = failing(3, StateError("down"))
+
+    def act() -> str:
+        if errors:
+            raise errors.pop()
+        return "done"
+
+    assert patience.patiently(act, lambda: True) == "done"
+
+
+def test_it_is_given_up_once_somebody_else_may_have_the_task() -> None:
+    worth = iter([True, True, False])
+
+    def act() -> str:
+        raise StateError("down")
+
+    with pytest.raises(LeaseLostError, match="down"):
+        patience.patiently(act, lambda: next(worth))
+
+
+def test_other_errors_are_nobodys_to_wait_for() -> None:
+    def act() -> str:
+        raise ConflictError("busy")
+
+    with pytest.raises(ConflictError):
+        patience.patiently(act, lambda: True)
