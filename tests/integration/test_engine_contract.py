@@ -1,0 +1,22 @@
+"""The engines that need no JVM keep the promises of the real one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from arrow_engine import ArrowEngine
+from engine_contract import Controls, EngineContract
+from workbenches import DeltaBench, MemoryBench, Workbench
+
+
+class TestMemoryEngine(EngineContract, Controls):
+    @pytest.fixture
+    def workbench(self) -> Workbench:
+        return MemoryBench()
+
+
+class TestArrowEngine(EngineContract, Controls):
+    @pytest.fixture
+    def workbench(self, tmp_path: Path) -> Workbench:
+        return DeltaBench(tmp_path, ArrowEngine())

@@ -1,0 +1,21 @@
+"""The real engine keeps the promises that its stand-ins are held to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from engine_contract import EngineContract
+from workbenches import DeltaBench, Workbench
+
+from penstock.engine.delta import DeltaEngine
+from penstock.engine.session import Session, SparkSettings
+
+
+class TestDeltaEngine(EngineContract):
+    @pytest.fixture
+    def workbench(self, session: Session, tmp_path: Path) -> Workbench:
+        engine = DeltaEngine(SparkSettings(cache=tmp_path, environ=dict(os.environ)), {})
+        engine.session = session  # one JVM for all tests
+        return DeltaBench(tmp_path, engine)

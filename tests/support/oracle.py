@@ -1,0 +1,185 @@
+"""Is every table what its query gives, and has nothing changed below it since?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from memory_engine import MemoryEngine
+from memory_tables import Bag, Rows
+
+from penstock.errors import EngineError
+from penstock.intervals import NOTHING, Interval, IntervalSet
+from penstock.models import IntervalModel, Source
+from penstock.runtime.jobs import Wanted, readable, renderings
+from penstock.runtime.site import Site
+from penstock.state.records import CoverRecord, Generation, World
+from penstock.state.store import State
+from penstock.tasks import Frontier, Order, Pin
+
+_NO_PINS: Frontier = {}
+
+
+def expected(
+    engine: MemoryEngine,
+    site: Site,
+    model: IntervalModel,
+    interval: Interval,
+    frontier: Frontier,
+    *,
+    others: Frontier = _NO_PINS,
+) -> Bag:
+    """The rows of one interval, computed from scratch at the inputs of `frontier`.
+
+    `others` gives the columns of optional inputs that were absent; their rows are not read.
+    """
+    rows = _computed(engine, site, _order(model, interval, frontier), {**others, **frontier})
+    return _cut(rows, model.position, IntervalSet((interval.start, interval.end))).bag()
+
+
+def holds(engine: MemoryEngine, state: State, site: Site) -> list[str]:
+    """What is wrong with the tables that are served, in words; nothing when every covered interval is exact.
+
+    Covered and not stale means: it equals its query at its recorded frontier, and no positioned input has changed
+    inside it since. It is asked when all is quiet: what was not observed yet counts as a change.
+    """
+    world = state.world()
+    found: list[str] = []
+    for name, generation in sorted(world.current.items()):
+        model = site.graph.models.get(name)
+        if isinstance(model, IntervalModel):
+            found += _Examined(engine, site, world, model, generation).violations(state)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Examined:
+    """One served generation."""
+
+    engine: MemoryEngine
+    site: Site
+    world: World
+    model: IntervalModel
+    generation: Generation
+
+    @property
+    def location(self) -> str:
+        return self.site.table(self.generation.location)
+
+    def violations(self, state: State) -> Iterator[str]:
+        generation = self.generation
+        if generation.accepted_snapshot is None:
+            if generation.covered:
+                yield f"{self.model.name}: {generation.covered} is covered, but no snapshot is served"
+            return
+        try:
+            self.engine.snapshot(self.location, generation.accepted_snapshot)
+        except EngineError as error:
+            yield f"{self.model.name}: what is served is gone: {error.message}"
+            return
+        usable = generation.covered - generation.stale
+        explained = NOTHING
+        for record in state.covers(generation.no, usable) if usable else ():
+            explained |= record.left
+            parts = record.left & usable
+            yield from self._wrong(record, parts)
+            yield from self._outdated(record, parts)
+        if unexplained := usable - explained:
+            yield f"{self.model.name}: {unexplained} is covered, but no record says by what"
+        yield from self._strays(generation.accepted_snapshot)
+        yield from self._twice()
+
+    def _wrong(self, record: CoverRecord, parts: IntervalSet) -> Iterator[str]:
+        """The stored rows against the query at the frontier that was recorded for them."""
+        order = _order(self.model, record.interval, record.frontier)
+        pins = {**readable(self.site, order, self.world, serving=True), **record.frontier}
+        try:
+            computed = _computed(self.engine, self.site, order, pins)
+        except EngineError as error:
+            yield f"{self.model.name} {record.interval}: cannot be computed again: {error.message}"
+            return
+        wanted = _cut(computed, self.model.position, parts).bag()
+        stored = self.engine.bag(self.location, self.generation.accepted_snapshot, parts)
+        if wanted != stored:
+            differing = f"{_shown(wanted - stored)} missing, {_shown(stored - wanted)} unexpected"
+            yield f"{self.model.name} {parts} of {record.interval}, by task {record.task}: {differing}"
+
+    def _outdated(self, record: CoverRecord, parts: IntervalSet) -> Iterator[str]:
+        """The inputs as they were read against the inputs as they are."""
+        for name, pin in record.frontier.items():
+            model = self.site.graph.models.get(name)
+            if model is None or model.position is None:
+                continue
+            then, now = self.site.located(pin), self._newest(name)
+            window = self._window(name, parts) - self._expired(then, now)
+            try:
+                before = self.engine.bag(then.location, then.snapshot, window)
+            except EngineError as error:
+                yield f"{self.model.name} {record.interval}: {name} as it was read is gone: {error.message}"
+                continue
+            after = Bag() if now is None else self.engine.bag(now.location, now.snapshot, window)
+            if before != after:
+                yield (
+                    f"{self.model.name} {parts}, read at {then.snapshot}: {name} has changed since: "
+                    f"{_shown(before - after)} gone, {_shown(after - before)} new"
+                )
+
+    def _newest(self, name: str) -> Pin | None:
+        """A source as it is, whether observed or not; a table of ours as it is served."""
+        model = self.site.graph.models[name]
+        if isinstance(model, Source):
+            location = self.site.source(model)
+            return Pin(location, self.engine.snapshot(location).version) if self.engine.exists(location) else None
+        pin = self.site.pin(name, self.world, serving=True)
+        return None if pin is None else self.site.located(pin)
+
+    def _window(self, name: str, parts: IntervalSet) -> IntervalSet:
+        looks = [dependency for dependency in self.model.inputs if dependency.model == name]
+        before = max((dependency.before for dependency in looks), default=0)
+        after = max((dependency.after for dependency in looks), default=0)
+        return IntervalSet.of((part.start - before, part.end + after) for part in parts)
+
+    def _expired(self, then: Pin, now: Pin | None) -> IntervalSet:
+        """Where rows left at the old end since: coverage outlives them."""
+        gone = NOTHING
+        if now is not None and now.location == then.location and then.snapshot is not None:
+            for snapshot in self.engine.snapshots(then.location)[then.snapshot + 1 :]:
+                gone |= snapshot.expired
+        return gone
+
+    def _strays(self, accepted: int) -> Iterator[str]:
+        """Rows where nothing was ever computed; what a task committed whose worker was lost is still to be adopted."""
+        work = self.world.work.get(self.model.name)
+        open_ = work.in_flight | work.dead if work else NOTHING
+        strays = self.engine.bag(self.location, accepted, (self.generation.covered | open_).complement())
+        if strays:
+            yield f"{self.model.name}: rows outside of everything covered: {_shown(strays)}"
+
+    def _twice(self) -> Iterator[str]:
+        """A task commits once, whatever happens to its workers."""
+        seen: set[object] = set()
+        for snapshot in self.engine.snapshots(self.location):
+            if snapshot.entry.task is not None and snapshot.entry.task in seen:
+                yield f"{self.model.name}: task {snapshot.entry.task} committed more than once"
+            seen.add(snapshot.entry.task)
+
+
+def _order(model: IntervalModel, interval: Interval, frontier: Frontier) -> Order:
+    """One chunk alone, with the member of each group that its attempt read, by what the frontier names."""
+    choices = [next((one.model for one in group if one.model in frontier), "") for group in model.dependencies]
+    return Order(model.name, "repair", (interval,), tuple(choices), "oracle")
+
+
+def _computed(engine: MemoryEngine, site: Site, order: Order, pins: Frontier) -> Rows:
+    (rendering,) = renderings(site, Wanted(order=order, pins=pins, now=0))
+    return engine.answer(rendering.sql, rendering.inputs)
+
+
+def _cut(found: Rows, position: str, window: IntervalSet) -> Rows:
+    at = found.columns.index(position)
+    return replace(found, rows=[row for row in found.rows if isinstance(p := row[at], int) and p in window])
+
+
+def _shown(bag: Bag) -> str:
+    some = list(bag.elements())
+    return f"{len(some)} rows" + (f" such as {some[0]}" if some else "")

@@ -1,0 +1,167 @@
+"""Benches at which one contract is tried on every engine: what they hold in common is numbers and their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from memory_engine import MemoryEngine
+
+from penstock.engine import publish
+from penstock.engine.files import PositionColumn
+from penstock.engine.job import InputRead, Job, Rendering
+from penstock.intervals import Interval, IntervalSet
+from penstock.runtime.work import Engine
+from penstock.tasks import Commit, Pin
+
+Row = tuple[object, ...]
+AXIS = "number"
+COPY = "select n, value from {numbers}"
+
+
+class Workbench(Protocol):
+    """An engine and the tables it works on, by name."""
+
+    @property
+    def engine(self) -> Engine: ...
+
+    def location(self, name: str) -> str: ...
+
+    def land(self, name: str, rows: Sequence[tuple[int | None, int]]) -> None:
+        """Another program appends rows: (n, value)."""
+
+    def compact(self, name: str) -> None:
+        """Another program puts all rows into one file."""
+
+    def pin(self, name: str) -> Pin:
+        """The newest snapshot."""
+
+    def rows(self, name: str, snapshot: int | None = None) -> list[Row]:
+        """Sorted, in the order of the columns' names."""
+
+    def forget(self, patch: pytest.MonkeyPatch) -> None:
+        """Break adoption: no commit is ever found again."""
+
+    def trust(self, patch: pytest.MonkeyPatch) -> None:
+        """Break the check that the files are still those that were read."""
+
+
+@dataclass
+class MemoryBench:
+    engine: MemoryEngine = field(default_factory=MemoryEngine)
+
+    def location(self, name: str) -> str:
+        return f"memory/{name}"
+
+    def land(self, name: str, rows: Sequence[tuple[int | None, int]]) -> None:
+        columns = ("n", "value")
+        self.engine.land(self.location(name), [{"n": n, "value": v} for n, v in rows], columns=columns)
+
+    def compact(self, name: str) -> None:
+        self.engine.compact(self.location(name))
+
+    def pin(self, name: str) -> Pin:
+        place = self.location(name)
+        return Pin(place, self.engine.snapshot(place).version, self.engine.table_id(place))
+
+    def rows(self, name: str, snapshot: int | None = None) -> list[Row]:
+        return self.engine.rows(self.location(name), snapshot)
+
+    def forget(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(MemoryEngine, "find_commit", lambda *_: None)
+
+    def trust(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr("memory_engine.moved", lambda *_: None)
+
+
+@dataclass
+class DeltaBench:
+    """Tables in a folder, looked at by delta-rs."""
+
+    root: Path
+    engine: Engine
+
+    def location(self, name: str) -> str:
+        return str(self.root / name)
+
+    def land(self, name: str, rows: Sequence[tuple[int | None, int]]) -> None:
+        columns = {name: pa.array([row[i] for row in rows], pa.int64()) for i, name in enumerate(("n", "value"))}
+        write_deltalake(self.location(name), pa.table(columns), mode="append")
+
+    def compact(self, name: str) -> None:
+        DeltaTable(self.location(name)).optimize.compact()
+
+    def pin(self, name: str) -> Pin:
+        table = DeltaTable(self.location(name))
+        return Pin(self.location(name), table.version(), str(table.metadata().id))
+
+    def rows(self, name: str, snapshot: int | None = None) -> list[Row]:
+        table = pa.table(DeltaTable(self.location(name), version=snapshot).to_pyarrow_table())
+        names = sorted(table.column_names)
+        return sorted(
+            (tuple(row[name] for name in names) for row in table.to_pylist()),
+            key=lambda row: [(value is not None, value) for value in row],
+        )
+
+    def forget(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(publish, "find_commit", lambda *_, **__: None)
+
+    def trust(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(publish, "moved", lambda *_: None)
+
+
+def build(
+    bench: Workbench,
+    *chunks: tuple[int, int],
+    sql: str = COPY,
+    table: str = "copy",
+    widened: bool = False,
+    look: int = 0,
+    **more: object,
+) -> Job:
+    """A job over the newest snapshot of `numbers`; `{numbers}`, `{start}` and `{end}` stand for one rendering's own."""
+    intervals = tuple(Interval(*chunk) for chunk in chunks)
+    spans = IntervalSet.of(intervals).parts if widened else intervals
+    pin, column = bench.pin("numbers"), PositionColumn("n", AXIS)
+    renderings = []
+    for number, span in enumerate(spans):
+        window = IntervalSet((span.start - look, span.end + look))
+        read = InputRead(f"penstock_in_{number}", "raw.numbers", pin, position=column, window=window)
+        text = sql.format(numbers=read.view, start=span.start, end=span.end)
+        renderings.append(Rendering(span, text, (read,)))
+    job = Job(
+        model=f"t.{table}",
+        location=bench.location(table),
+        position=column,
+        chunks=intervals,
+        renderings=tuple(renderings),
+        cut=look > 0,
+        frontier={"raw.numbers": pin},
+        task=uuid4(),
+        attempt=1,
+        generation="g",
+        epoch=3,
+        digests={},
+    )
+    return replace(job, **more)  # type: ignore[arg-type]
+
+
+def silently(label: str) -> None:
+    """No step is of interest."""
+
+
+def run(bench: Workbench, job: Job, step: Callable[[str], None] = silently) -> Commit:
+    """Stage and publish as a worker does: when the files moved, keep other rows and try again."""
+    staged = bench.engine.stage(job, step)
+    for _ in range(3):
+        outcome = bench.engine.publish(staged, step)
+        if isinstance(outcome, Commit):
+            return outcome
+        staged = bench.engine.restage(staged, step)
+    raise AssertionError("the files moved three times")
