@@ -15,6 +15,7 @@ from penstock.runtime.bell import Stop, listening
 from penstock.runtime.crew import Crew
 from penstock.runtime.endpoints import serve
 from penstock.runtime.heartbeat import Heartbeat
+from penstock.runtime.housekeeping import housekeeping
 from penstock.runtime.logs import log
 from penstock.runtime.metrics import Metrics
 from penstock.runtime.observing import TableEyes
@@ -80,7 +81,7 @@ def _schedule(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse) 
     scheduler = Scheduler(state, revisions, TableEyes(workspace.environ), metrics, workspace.step)
     log("scheduler_started", pid=os.getpid())
     try:
-        with listening(workspace.connect, bell):
+        with listening(workspace.connect, bell), housekeeping(workspace, revisions, metrics):
             while not stop.asked:
                 bell.wait(_round(scheduler, metrics, pulse))
     finally:

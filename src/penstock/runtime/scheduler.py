@@ -30,7 +30,6 @@ LONGEST_PAUSE_SECONDS = 5.0
 """Workers that vanish tell nobody: their tasks are looked for this often."""
 FORWARD_PAUSE_SECONDS = 10.0
 """A model that takes new rows as they come is planned at most this often."""
-PRUNE_SECONDS = 3600.0
 
 
 class Eyes(Protocol):
@@ -58,7 +57,6 @@ class Scheduler:
     _stale_since: dict[str, datetime] = field(default_factory=dict)
     _forward_at: dict[str, datetime] = field(default_factory=dict)
     _audited: datetime | None = None
-    _pruned: datetime | None = None
 
     def round(self) -> float:
         """Look, settle, plan; how many seconds the next round may wait when nobody rings."""
@@ -74,7 +72,7 @@ class Scheduler:
         slots = due_slots(world.schedules, world.at)
         due = self._due(site, world, slots)
         self._enqueue(site, world, due, slots)
-        self._tidy(site, world)
+        self._audit(site, world)
         self.metrics.saw(world)
         self.metrics.round_ended(time.monotonic() - began)
         return self._pause(site, world)
@@ -170,18 +168,13 @@ class Scheduler:
         since = self._stale_since.setdefault(name, now)
         return now - since >= timedelta(seconds=delay_seconds)
 
-    def _tidy(self, site: Site, world: World) -> None:
+    def _audit(self, site: Site, world: World) -> None:
         settings = site.project.settings.scheduler
         if _passed(self._audited, world.at, settings.sweep_seconds):
             self._audited = world.at
             self.metrics.saw_workers(self.state.workers())
             for problem in self.eyes.audit(site, self.state, world):
                 log("audit_problem", "warning", problem=problem)
-        if _passed(self._pruned, world.at, PRUNE_SECONDS):
-            self._pruned = world.at
-            if gone := self.state.prune(settings.retention_seconds):
-                log("pruned", tasks=gone)
-                self.metrics.pruned(gone)
 
     def _pause(self, site: Site, world: World) -> float:
         settings = site.project.settings.scheduler
