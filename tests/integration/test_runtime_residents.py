@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import shutil
 import threading
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from deployment import Deployment
 from faults import Fault
+from postgres_server import own_server
 from residents import covers, everything, residing, until
 
 from penstock.intervals import ranges
@@ -17,6 +19,7 @@ from penstock.runtime import heartbeat as beating
 from penstock.runtime import roles, triggers
 from penstock.runtime.workspace import apply
 from penstock.state import sources
+from penstock.state.connection import Database
 
 QUICK = "axis: number\ncompleteness: inclusive\nscan: {incremental: 1s, full: 1h}\n"
 
@@ -282,3 +285,48 @@ def test_control_without_asking_for_scans_such_a_source_is_never_seen(
     applied(trial)
     with everything(trial), pytest.raises(AssertionError, match="not in time"):
         until(trial, covers("copy", 20), 4.0)
+
+
+def test_a_crash_of_the_database_costs_no_running_task_its_attempt(tmp_path: Path) -> None:
+    with own_server() as server:
+        trial = Deployment.empty(tmp_path / "project", server.dsn)
+        trial.source("events", QUICK)
+        trial.model("copy", "select n, value from {{ ref('raw.events') }}")
+        applied(trial)
+        trial.land("events", range(10))
+        reached, go_on = threading.Event(), threading.Event()
+
+        def hang() -> None:
+            reached.set()
+            go_on.wait(60)
+
+        with everything(trial, Fault("staged", hang)):
+            assert reached.wait(30)
+            server.crash()
+            server.start()
+            # the worker is known again: its heartbeat notices the loss of its connection, not the end of 30 s
+            until(
+                trial, lambda _: bool(trial.execute("select 1 from worker where server = pg_postmaster_start_time()"))
+            )
+            go_on.set()
+            until(trial, covers("copy", 10))
+        [task] = trial.tasks("copy")
+        assert (task.state, task.attempt) == ("succeeded", 1)
+
+
+def test_control_a_heartbeat_that_does_not_hear_its_connection_end_is_away_until_its_next_beat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Database, "wait_for_word", lambda _, wake, seconds: select.select([wake], [], [], seconds))
+    with own_server() as server:
+        trial = Deployment.empty(tmp_path / "project", server.dsn)
+        trial.source("events", QUICK)
+        trial.model("copy", "select n, value from {{ ref('raw.events') }}")
+        applied(trial)
+        with everything(trial):
+            until(trial, lambda _: bool(trial.execute("select 1 from worker")))
+            server.crash()
+            server.start()
+            with pytest.raises(AssertionError, match="not in time"):
+                known = "select 1 from worker where server = pg_postmaster_start_time()"
+                until(trial, lambda _: bool(trial.execute(known)), 5.0)

@@ -16,7 +16,7 @@ from penstock.planner import plan
 from penstock.runtime.survey import Survey
 from penstock.state import failure
 from penstock.state.records import Work
-from penstock.state.retry import Die, Ending, hold_seconds, next_step
+from penstock.state.retry import Die, Ending, Retry, hold_seconds, next_step
 from penstock.state.statements import statements
 from penstock.tasks import Lease, Order
 
@@ -65,6 +65,13 @@ def test_only_two_different_lost_workers_in_a_row_are_a_quarantine() -> None:
     assert not quarantined(ending("a", "a"))
     assert ending("a", "a", "a", "a") == Die("its worker was lost; 4 attempts are used up")
     assert next_step([Ending("user", "a")], 1, 4, Random(1)) != Die("", quarantined=True)
+
+
+def test_a_worker_that_was_heard_of_again_was_not_lost_on_the_task() -> None:
+    lost, back = Ending("lost", "a"), Ending("lost", "a", came_back=True)
+    assert isinstance(next_step([lost, Ending("lost", "b")], 1, 4, Random(1)), Die)
+    assert isinstance(next_step([back, Ending("lost", "b")], 1, 4, Random(1)), Retry)
+    assert isinstance(next_step([back] * 9 + [Ending("lost", "a")], 1, 2, Random(1)), Retry)
 
 
 def test_a_dead_scope_is_held_and_then_found_again(story: Story) -> None:

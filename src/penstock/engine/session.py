@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,11 +20,13 @@ from penstock.errors import SparkError
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _DUMP_SECONDS = 90
+_DYING_SECONDS = 5.0
 _HADOOP = {
     "AWS_ACCESS_KEY_ID": "spark.hadoop.fs.s3a.access.key",
     "AWS_SECRET_ACCESS_KEY": "spark.hadoop.fs.s3a.secret.key",
@@ -105,10 +107,7 @@ class Session:
     @contextmanager
     def attempt(self, group: str, about: str = "", timeout_seconds: float | None = None) -> Iterator[Attempt]:
         """A session of its own for one attempt; `cancel(group)` from another thread ends its jobs."""
-        spark = self.spark().newSession()
-        context = spark.sparkContext
-        attempt = Attempt(spark, group)
-        context.setJobGroup(group, about or group, True)
+        attempt = self._begun(group, about)
         timer = None if timeout_seconds is None else threading.Timer(timeout_seconds, self._expire, (attempt,))
         if timer is not None:
             timer.daemon = True
@@ -118,15 +117,15 @@ class Session:
         finally:
             if timer is not None:
                 timer.cancel()
-            for key in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
-                context.setLocalProperty(key, None)  # type: ignore[arg-type]
+            self._leave_group(attempt.spark.sparkContext)
 
     def cancel(self, group: str) -> None:
         """End what runs in `group` and whatever it would start later."""
-        if self._spark is not None:
-            context = self._spark.sparkContext
-            assert context._jsc is not None  # noqa: S101
-            context._jsc.sc().cancelJobGroupAndFutureJobs(group)
+        spark = self._spark
+        if spark is not None:
+            with self._perhaps_gone():
+                assert spark.sparkContext._jsc is not None  # noqa: S101
+                spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)
 
     def stop(self, *, quick: bool = False) -> None:
         """`quick`: end the JVM now, whatever it is doing and whatever it would keep for later starts."""
@@ -141,6 +140,39 @@ class Session:
                 spark.stop()
             if gateway is not None:
                 _close(gateway, self._archive)
+
+    def _begun(self, group: str, about: str) -> Attempt:
+        from penstock.engine.failures import is_spark_error
+
+        shared = self.spark()
+        try:
+            attempt = Attempt(shared.newSession(), group)
+            shared.sparkContext.setJobGroup(group, about or group, True)
+        except Exception as error:
+            if not is_spark_error(error):
+                raise
+            raise SparkError(f"Spark does not answer: {error}", hint="was memory short? Its log tells more") from error
+        return attempt
+
+    def _leave_group(self, context: SparkContext) -> None:
+        with self._perhaps_gone():
+            for key in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+                context.setLocalProperty(key, None)  # type: ignore[arg-type]
+
+    @contextmanager
+    def _perhaps_gone(self) -> Iterator[None]:
+        """A JVM that has ended has nothing to tidy up; whoever asks next whether it lives is to hear the truth."""
+        from penstock.engine.failures import is_spark_error
+
+        try:
+            yield
+        except Exception as error:
+            if not is_spark_error(error):
+                raise
+            gateway = self._gateway
+            if gateway is not None and gateway.proc is not None:
+                with suppress(subprocess.TimeoutExpired):
+                    gateway.proc.wait(_DYING_SECONDS)
 
     def _watch(self, gateway: JavaGateway) -> None:
         gateway.proc.wait()

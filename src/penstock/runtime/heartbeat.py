@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import select
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -40,7 +42,9 @@ class Heartbeat:
         self._lost, self._beaten = lost, beaten
         self._leases: dict[int, tuple[Lease, float]] = {}
         self._lock = threading.Lock()
-        self._wake, self._ended = threading.Event(), threading.Event()
+        self._ended = threading.Event()
+        self._ear, self._bell = socket.socketpair()
+        self._ear.setblocking(False)
         self._state: State | None = None
         # two: a database that does not answer, and does not hang up either, must not keep us from giving up
         self._threads = [
@@ -59,11 +63,13 @@ class Heartbeat:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
-        self._wake.set()
+        self.beat()
         for thread in self._threads:
             thread.join(_PARTING_SECONDS)
         if self._state is not None and not any(thread.is_alive() for thread in self._threads):
             self._state.close()  # else whoever still waits for an answer there ends with the process
+            self._ear.close()
+            self._bell.close()
 
     def hold(self, lease: Lease, claimed: float) -> None:
         """`claimed`: a moment before the claim, by this process's steady clock."""
@@ -80,7 +86,7 @@ class Heartbeat:
 
     def beat(self) -> None:
         """Now, because somebody may have taken a task away."""
-        self._wake.set()
+        self._bell.send(b"!")
 
     def holds(self, lease: Lease) -> bool:
         """Whether nobody else can have the task yet, as far as this process knows."""
@@ -105,8 +111,7 @@ class Heartbeat:
     def _beat(self) -> None:
         seconds = HEARTBEAT_SECONDS
         while not self._ended.is_set():
-            self._wake.wait(seconds)
-            self._wake.clear()
+            self._wait(seconds)
             if self._ended.is_set():
                 return
             try:
@@ -115,6 +120,16 @@ class Heartbeat:
                 seconds = HEARTBEAT_SECONDS
             except (StateError, ConflictError):
                 seconds = RECONNECT_SECONDS
+
+    def _wait(self, seconds: float) -> None:
+        """Until it is time, somebody asks, or the connection is lost: with it goes the lock, so every second counts."""
+        if self._state is None or seconds < HEARTBEAT_SECONDS:
+            select.select([self._ear], [], [], seconds)
+        else:
+            with suppress(StateError):
+                self._state.database.wait_for_word(self._ear, seconds)
+        with suppress(BlockingIOError):
+            self._ear.recv(4096)
 
     def _watch(self) -> None:
         while not self._ended.wait(WATCH_SECONDS):

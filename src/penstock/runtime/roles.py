@@ -140,7 +140,8 @@ def _work(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse, role
         log("worker_started", worker=workspace.worker, pid=os.getpid(), slots=own.concurrency)
         worker.serve(stop, bell)
         log("worker_stopping", worker=workspace.worker, running=len(crew.leases))
-        worker.leave(0.0 if stop.error else own.shutdown_seconds)
+        # what ran when Spark ended may have ended it: that is not handed back, it counts as lost
+        worker.leave(0.0 if stop.error else own.shutdown_seconds, hand_back=not isinstance(stop.error, SparkError))
     log("worker_stopped", worker=workspace.worker)
     if stop.error is not None:
         raise stop.error

@@ -81,14 +81,14 @@ class Worker:
         for lease, result in self.crew.collect(0):
             self._told(lease, result)
 
-    def leave(self, seconds: float) -> None:
+    def leave(self, seconds: float, *, hand_back: bool = True) -> None:
         """No more claims; what does not end in time is handed back."""
         self.heartbeat.say_stopping()
         until = time.monotonic() + seconds
         while self.crew.leases and (left := until - time.monotonic()) > 0:
             for lease, result in self.crew.collect(left):
                 self._told(lease, result)
-        if self.crew.leases:
+        if self.crew.leases and hand_back:
             log("handing_back", "warning", tasks=",".join(str(lease.task) for lease in self.crew.leases))
             try:
                 self.crew.hand_back("its worker was stopped")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import selectors
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar
@@ -69,6 +71,13 @@ class Database:
                 self._before()
             self.connection = _connection(self._dsn, self.schema)
         return self.connection
+
+    def wait_for_word(self, wake: socket.socket, seconds: float) -> None:
+        """Until the server says something unasked, as it does when the connection ends, or `wake` can be read."""
+        with speaking(), selectors.DefaultSelector() as ears:
+            ears.register(self.connection.fileno(), selectors.EVENT_READ)
+            ears.register(wake, selectors.EVENT_READ)
+            ears.select(seconds)
 
     def close(self) -> None:
         """For good."""

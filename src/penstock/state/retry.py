@@ -22,6 +22,8 @@ class Ending:
 
     error_class: ErrorClass
     worker: str
+    came_back: bool = False
+    """The worker was heard of again: it had only lost its connection, and the task did it no harm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ Next = Retry | Split | Die
 def next_step(endings: Sequence[Ending], chunks: int, max_attempts: int, dice: Random) -> Next:
     """`endings` are all attempts of the task so far, the last one included."""
     last = endings[-1]
-    spent = [one for one in endings if one.error_class in ("engine", "lost")]
+    spent = [one for one in endings if one.error_class in ("engine", "lost") and not one.came_back]
     match last.error_class:
         case "user":
             return Split() if chunks > 1 else Die("the query or its data is at fault: trying again cannot help")
@@ -71,7 +73,7 @@ def hold_seconds(deaths: int) -> float:
 
 def _after_loss(endings: Sequence[Ending], spent: int, max_attempts: int, dice: Random) -> Next:
     before = endings[-2] if len(endings) > 1 else None
-    if before and before.error_class == "lost" and before.worker != endings[-1].worker:
+    if before and before.error_class == "lost" and not before.came_back and before.worker != endings[-1].worker:
         return Die("two different workers were lost on it, one after the other", quarantined=True)
     if spent >= max_attempts:
         return Die(f"its worker was lost; {spent} attempts are used up")

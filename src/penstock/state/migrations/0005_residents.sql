@@ -49,3 +49,5 @@ alter table source add column scan_claimed_at timestamptz;
 
 -- info holds role, host, pid, globs, tags and slots; a stopping worker claims nothing more.
 alter table worker add column stopping boolean not null default false;
+-- The run of the server that its session lock belongs to: a server that was started since knows nothing of the lock.
+alter table worker add column server timestamptz not null default pg_postmaster_start_time();

@@ -5,9 +5,11 @@ where task = %(task)s and n = %(attempt)s and token = %(token)s and outcome = 'f
 
 -- name: earlier_endings
 -- What the budget is counted from; attempts that were given back cost nothing.
-select error_class, worker from attempt
-where task = %(task)s and n < %(attempt)s and outcome in ('failed', 'lost')
-order by n;
+-- A worker that was heard of afterwards had only lost its connection.
+select a.error_class, a.worker, a.outcome = 'lost' and w.id is not null as came_back
+from attempt a left join worker w on w.id = a.worker and w.heartbeat_at > a.ended_at
+where a.task = %(task)s and a.n < %(attempt)s and a.outcome in ('failed', 'lost')
+order by a.n;
 
 -- name: abandoned_tasks
 -- The lease ran out, or the worker's session lock is gone, which PostgreSQL notices long before. Whoever is just
@@ -17,7 +19,11 @@ from task t left join worker w on w.id = t.worker
 where t.state = 'running'
   and (
     t.lease_expires_at <= clock()
-    or (w.id is not null and w.id is distinct from %(own_worker)s and not exists (
+    or (w.id is not null and w.id is distinct from %(own_worker)s
+      -- a server that was just started has not heard of its workers yet
+      and (w.server = pg_postmaster_start_time()
+        or clock() - pg_postmaster_start_time() > interval '10 seconds')
+      and not exists (
       select from pg_locks l
       where l.locktype = 'advisory' and l.objsubid = 1 and l.granted
         and l.database = (select oid from pg_database where datname = current_database())

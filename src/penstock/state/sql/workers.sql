@@ -7,7 +7,8 @@ where w.heartbeat_at < clock() - interval '1 day'
 -- name: register_worker
 -- The new number is visible to reapers only together with its lock: both come with this transaction.
 insert into worker (id, info) values (%(worker)s, %(info)s)
-on conflict (id) do update set no = default, info = excluded.info, since = clock(), heartbeat_at = clock()
+on conflict (id) do update
+set no = default, server = default, info = excluded.info, since = clock(), heartbeat_at = clock()
 returning no;
 
 -- name: lock_worker
