@@ -14,7 +14,7 @@ from penstock.errors import ConflictError, LeaseLostError, StateError
 from penstock.intervals import NOTHING, Interval, IntervalSet, ranges
 from penstock.planner.coverage import invalidated, published
 from penstock.state import invalidation
-from penstock.state.folding import Fold, SignedRow, extended
+from penstock.state.folding import Fold, SignedRun, extended
 from penstock.state.publication import Publication
 from penstock.tasks import ChunkResult, Lease
 
@@ -347,9 +347,9 @@ rows = st.lists(
 def test_folding_in_any_two_steps_is_folding_at_once(
     first: list[tuple[str, int, int]], second: list[tuple[str, int, int]]
 ) -> None:
-    def signed(items: list[tuple[str, int, int]], begin: int) -> list[SignedRow]:
+    def signed(items: list[tuple[str, int, int]], begin: int) -> list[SignedRun]:
         return [
-            SignedRow(1, begin + i, kind, Interval(start, start + size))  # type: ignore[arg-type]
+            SignedRun(1, begin + i, kind, ranges((start, start + size)))  # type: ignore[arg-type]
             for i, (kind, start, size) in enumerate(items)
         ]
 
@@ -358,7 +358,7 @@ def test_folding_in_any_two_steps_is_folding_at_once(
     assert extended(extended(Fold(), early), late) == at_once
     held = dict.fromkeys(range(20), "")
     for row in (*early, *late):
-        for p in range(row.range.start, row.range.end):
+        for p in range(row.ranges.edges[0], row.ranges.edges[1]):
             if row.kind == "stale":
                 held[p] = "stale" if held[p] else ""
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.engine.handle import open_table
@@ -15,20 +16,20 @@ if TYPE_CHECKING:
     from penstock.engine.audit import ForeignCommit
 
 
-def audit(site: Site, state: State, world: World) -> tuple[str, ...]:
-    """Judge the commits in our tables that no accepted task made; what could not be looked at, in words.
+def audit(site: Site, state: State, world: World) -> Iterator[str | None]:
+    """Judge the commits in our tables that no accepted task made, one table per step; why it could not be looked at.
 
     OPTIMIZE and its like are accepted. What else touched rows of ours raises an invalidation: they are computed again.
     """
-    problems: list[str] = []
     for name, generation in world.working.items():
         model = site.graph.models.get(name)
         if isinstance(model, IntervalModel) and generation.accepted_snapshot is not None:
             try:
                 _audit(site, state, model, generation, generation.accepted_snapshot)
             except SourceError as error:
-                problems.append(f"{name}: {error.message}")
-    return tuple(problems)
+                yield f"{name}: {error.message}"
+            else:
+                yield None
 
 
 def _audit(site: Site, state: State, model: IntervalModel, generation: Generation, accepted: int) -> None:

@@ -50,7 +50,7 @@ class TableEyes:
     def look(self, site: Site, names: Collection[str], world: World) -> Iterator[tuple[SourceRecord, IntervalSet]]:
         return Observer(site, None, self.environ).look(names, world)
 
-    def audit(self, site: Site, state: State, world: World) -> tuple[str, ...]:
+    def audit(self, site: Site, state: State, world: World) -> Iterator[str | None]:
         return audit(site, state, world)
 
 

@@ -75,7 +75,8 @@ def observe(workspace: Workspace, progress: Progress) -> datetime:
     for record, changed in observer.look(workspace.project.graph.models, world):
         keep(workspace.state, world.sources.get(record.model), record, changed)
     for problem in audit(workspace.site, workspace.state, world):
-        progress.note(problem)
+        if problem is not None:
+            progress.note(problem)
     return world.at
 
 

@@ -28,6 +28,8 @@ from penstock.tasks import Lane, Order
 
 LONGEST_PAUSE_SECONDS = 5.0
 """Workers that vanish tell nobody: their tasks are looked for this often."""
+AUDIT_SECONDS = 0.05
+"""How long a round may look at our own tables."""
 FORWARD_PAUSE_SECONDS = 10.0
 """A model that takes new rows as they come is planned at most this often."""
 
@@ -38,8 +40,8 @@ class Eyes(Protocol):
     def look(self, site: Site, names: Collection[str], world: World) -> Iterable[tuple[SourceRecord, IntervalSet]]:
         """These sources as they are now (not those that need Spark), and where rows are no longer what they were."""
 
-    def audit(self, site: Site, state: State, world: World) -> Iterable[str]:
-        """Judge what others wrote into our tables; what could not be looked at, in words."""
+    def audit(self, site: Site, state: State, world: World) -> Iterable[str | None]:
+        """Judge what others wrote into our tables, one after the other; why one could not be looked at."""
 
 
 @dataclass(slots=True)
@@ -57,6 +59,7 @@ class Scheduler:
     _stale_since: dict[str, datetime] = field(default_factory=dict)
     _forward_at: dict[str, datetime] = field(default_factory=dict)
     _audited: datetime | None = None
+    _auditing: Iterator[str | None] | None = None
 
     def round(self) -> float:
         """Look, settle, plan; how many seconds the next round may wait when nobody rings."""
@@ -169,19 +172,27 @@ class Scheduler:
         return now - since >= timedelta(seconds=delay_seconds)
 
     def _audit(self, site: Site, world: World) -> None:
-        settings = site.project.settings.scheduler
-        if _passed(self._audited, world.at, settings.sweep_seconds):
+        """Once per sweep, a few tables in every round: planning does not wait for all of them."""
+        if self._auditing is None and _passed(self._audited, world.at, site.project.settings.scheduler.sweep_seconds):
             self._audited = world.at
+            self._auditing = iter(self.eyes.audit(site, self.state, world))
             self.metrics.saw_workers(self.state.workers())
-            for problem in self.eyes.audit(site, self.state, world):
-                log("audit_problem", "warning", problem=problem)
+        until = time.monotonic() + AUDIT_SECONDS
+        while self._auditing is not None and time.monotonic() < until:
+            try:
+                problem = next(self._auditing)
+            except StopIteration:
+                self._auditing = None
+            else:
+                if problem is not None:
+                    log("audit_problem", "warning", problem=problem)
 
     def _pause(self, site: Site, world: World) -> float:
         settings = site.project.settings.scheduler
         slots = [(one.next_at - world.at).total_seconds() for one in world.schedules]
         looks = [m.incremental_scan_seconds for m in site.graph.models.values() if isinstance(m, Source)]
         waits = [LONGEST_PAUSE_SECONDS, self._triggers.seconds_to_sweep(world.at, settings.sweep_seconds)]
-        later = [1.0] if self._later else []
+        later = [0.0] if self._auditing is not None else [1.0] if self._later else []
         return max(min([*waits, *slots, *looks, *later]), 0.0)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
-from penstock.intervals import NOTHING, Interval, IntervalSet
+from penstock.intervals import NOTHING, IntervalSet
 from penstock.planner.coverage import Coverage, invalidated, published
 from penstock.state.connection import Database
 
@@ -16,11 +16,13 @@ FOLD_AFTER_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class SignedRow:
+class SignedRun:
+    """Rows of one kind that follow each other; `id` is the last one's."""
+
     generation: int
     id: int
     kind: Kind
-    range: Interval
+    ranges: IntervalSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +34,18 @@ class Fold:
     stale: IntervalSet = NOTHING
 
 
-def extended(base: Fold, rows: Collection[SignedRow]) -> Fold:
+def extended(base: Fold, runs: Sequence[SignedRun]) -> Fold:
     """`base` and the rows after it, in the order of their ids."""
-    if not rows:
+    if not runs:
         return base
-    touched = IntervalSet.of(row.range for row in rows)
+    touched = IntervalSet.of(part for run in runs for part in run.ranges)
     # the rows are few and the base may be large: only what they touch is worked on, and it is put back once
     local = Coverage(base.covered & touched, base.stale & touched)
-    for kind, group in groupby(rows, key=lambda row: row.kind):
-        local = _signed(local, kind, IntervalSet.of(row.range for row in group))
+    for run in runs:
+        local = _signed(local, run.kind, run.ranges)
     covered = (base.covered - touched) | local.covered
     stale = (base.stale - touched) | local.stale
-    return Fold(max(row.id for row in rows), covered, stale)
+    return Fold(runs[-1].id, covered, stale)
 
 
 def _signed(held: Coverage, kind: Kind, part: IntervalSet) -> Coverage:
@@ -75,8 +77,8 @@ def read(database: Database, generations: Iterable[int], known: Mapping[int, Fol
     for one in database.rows("read_folded", _Folded, generations=missing):
         found[one.generation] = Fold(one.through, IntervalSet(tuple(one.covered)), IntervalSet(tuple(one.stale)))
     through = [found[no].through for no in wanted]
-    rows = database.rows("read_signed_rows", SignedRow, generations=wanted, through=through)
-    for no, group in groupby(rows, key=lambda row: row.generation):
+    runs = database.rows("read_signed_rows", SignedRun, generations=wanted, through=through)
+    for no, group in groupby(runs, key=lambda run: run.generation):
         found[no] = extended(found[no], list(group))
     return found
 

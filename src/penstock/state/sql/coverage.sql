@@ -7,11 +7,20 @@ select no from generation where no = %(generation)s for no key update;
 select generation, through, covered, stale from folded where generation = any (%(generations)s);
 
 -- name: read_signed_rows
--- Every generation from its own point on, in the order in which the changes were made.
-select c.generation, c.id, c.kind, c.range
+-- Every generation from its own point on, in the order in which the changes were made; what follows each other with the
+-- same sign comes as one. Looked up generation by generation: joined freely, the planner reads the whole table.
+select known.generation, run.id, run.kind, run.ranges
 from unnest(%(generations)s::bigint[], %(through)s::bigint[]) as known (generation, through)
-join coverage c on c.generation = known.generation and c.id > known.through
-order by c.generation, c.id;
+cross join lateral (
+  select max(c.id) as id, c.kind, range_agg(c.range) as ranges
+  from (
+    select c.id, c.kind, c.range,
+      row_number() over (order by c.id) - row_number() over (partition by c.kind order by c.id) as island
+    from coverage c where c.generation = known.generation and c.id > known.through
+  ) c
+  group by c.kind, c.island
+) run
+order by known.generation, run.id;
 
 -- name: count_unfolded
 -- Never counts further than it needs to.
