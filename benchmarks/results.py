@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import platform
 from collections.abc import Sequence
 from pathlib import Path
 
 
-def arguments(description: str) -> argparse.Namespace:
+def arguments(description: str, quick: str | None = None) -> argparse.Namespace:
+    """`quick` says what a short run leaves out, where there is one."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", type=Path, help="write the figures there, too")
+    if quick is not None:
+        parser.add_argument("--quick", action="store_true", help=quick)
     return parser.parse_args()
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that so many of all do not exceed."""
+    ranked = sorted(values)
+    return ranked[max(math.ceil(len(ranked) * share) - 1, 0)]
 
 
 def report(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], target: Path | None) -> None:

@@ -1,0 +1,47 @@
+"""The benchmarks of the control plane run, and what they count besides time is right."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDER = Path(__file__).parent.parent.parent / "benchmarks"
+
+
+def measured(name: str, folder: Path) -> list[dict[str, object]]:
+    """The rows of a short run; how long anything took is nobody's business here."""
+    target = folder / f"{name}.json"
+    command = [sys.executable, str(FOLDER / f"{name}.py"), "--quick", "--json", str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return read(target)
+
+
+def read(target: Path) -> list[dict[str, object]]:
+    rows = json.loads(target.read_text())["rows"]
+    assert isinstance(rows, list)
+    return rows
+
+
+def test_no_task_goes_through_the_queue_twice(tmp_path: Path) -> None:
+    assert {row["queue"] for row in measured("claims", tmp_path)} == {"bare", "penstock"}
+    [many] = read(tmp_path / "claims_doubled.json")
+    assert many["done"] == many["queued"]
+    assert (many["done twice"], many["attempts too many"], many["covers too many"]) == (0, 0, 0)
+
+
+def test_every_parents_commit_is_followed_by_a_child(tmp_path: Path) -> None:
+    rows = measured("wakeup", tmp_path)
+    assert [(row["to"], row["times"]) for row in rows][2:] == [("child's task", 3), ("child starts", 3)]
+
+
+def test_a_round_orders_exactly_what_follows_from_what_moved(tmp_path: Path) -> None:
+    orders = {(row["coverage"], row["case"]): row["orders"] for row in measured("scheduler", tmp_path)}
+    expected = {"cold start": 0, "nothing changed": 0, "sweep": 0, "one source moved": 5, "one model committed": 1}
+    assert orders == {(shape, case): n for shape in ("contiguous", "20 parts each") for case, n in expected.items()}
+
+
+def test_an_idle_process_starts_no_spark(tmp_path: Path) -> None:
+    assert [row["JVM"] for row in measured("idle_up", tmp_path)] == [False, False]
