@@ -112,6 +112,10 @@ class ConflictError(AttemptError):
     error_class = "conflict"
 
 
+class BusyError(ConflictError):
+    """The state database gave no lock in time: nothing was done, and asking again may help."""
+
+
 class LeaseLostError(AttemptError):
     """Somebody else owns the task now: stop, write nothing."""
 

@@ -282,3 +282,23 @@ def test_what_happened_last_to_a_position_decides(story: Story) -> None:
     assert held(story) == ranges((0, 10))
     story.advance(31)
     assert held(story) == NOTHING
+
+
+# what always fails
+
+
+def test_of_a_scope_that_died_again_and_again_the_last_death_speaks(story: Story) -> None:
+    for turn in range(1, 4):
+        lease = story.lease((0, 10))
+        story.state.fail(lease, "user", f"no such column: {turn}", story.cost)
+    died = work(story)
+    assert (died.dead, died.dead_tasks, died.last_error) == (ranges((0, 10)), 1, "no such column: 3")
+    generations = [story.generation().no]
+    told = story.state.database.rows("world_tasks", dict, generations=generations, dead_since=None)
+    assert len(told) == 1
+
+
+def test_the_words_of_a_failure_may_hold_what_the_database_cannot(story: Story) -> None:
+    die_of = "cannot cast 'a\0b'"
+    assert story.state.fail(story.lease((0, 10)), "user", die_of, story.cost) == "dead"
+    assert work(story).last_error == "cannot cast 'a\N{REPLACEMENT CHARACTER}b'"

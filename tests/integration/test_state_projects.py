@@ -151,6 +151,15 @@ def test_cutover_takes_several_models_over_in_one_transaction_or_none(story: Sto
     assert [row[0] for row in story.execute("select count(*) from generation where state = 'retired'")] == [2]
 
 
+def test_a_build_that_another_revision_began_meanwhile_does_not_take_over(story: Story) -> None:
+    """Whoever found the first build complete must not serve the second one, which is empty."""
+    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    complete = [one.no for one in story.state.world().working.values()]
+    story.state.apply("r3", b"", {}, story.definitions(a="newer"))
+    assert story.state.cutover(["core.a", "core.b"], complete) == ()
+    assert story.state.cutover(["core.a", "core.b"]) == ("core.a", "core.b")  # control: by their names alone
+
+
 def test_two_processes_that_apply_at_once_make_one_generation(story: Story) -> None:
     states = [story.connect(), story.connect()]
     threads = [threading.Thread(target=one.apply, args=("r2", b"", {}, story.definitions(a="new"))) for one in states]

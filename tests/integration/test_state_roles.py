@@ -83,7 +83,7 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
         "publishing": publish,
         "accept_snapshot": lambda: state.accept_snapshot(no, 1, 2),
         "judged": lambda: state.judged(no, 1),
-        "forget_table": lambda: state.forget_table(no),
+        "forget_table": lambda: state.forget_table(no, 1),
         "invalidate": lambda: state.invalidate("core.a", scope, "", "reader"),
         "handle_events": lambda: state.handle_events(lambda _model, _input, scope: scope),
         "pause": lambda: state.pause("core.a", "reader"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -106,3 +107,22 @@ def test_without_its_lock_a_living_worker_would_lose_its_tasks(story: Story, mon
     beat.heartbeat([], "w")
     assert story.state.workers() == ()
     assert story.state.reap() == 1
+
+
+def test_a_lease_that_is_just_being_published_keeps_no_other_from_being_extended(story: Story) -> None:
+    slow, quick = story.lease((0, 10)), story.lease((10, 20))
+    beating = story.connect()
+    beating.database.connection.execute("set lock_timeout = '100ms'")
+    before = leases(story)
+    with story.connect().publishing(slow):
+        assert beating.heartbeat([slow, quick]) == ()
+    after = leases(story)
+    assert after[slow.task] == before[slow.task]
+    assert after[quick.task] > before[quick.task]
+    assert beating.heartbeat([slow]) == ()
+    assert leases(story)[slow.task] > before[slow.task]
+
+
+def leases(story: Story) -> dict[object, datetime]:
+    found = story.execute("select id, lease_expires_at from task")
+    return {task: ends for task, ends in found if isinstance(ends, datetime)}

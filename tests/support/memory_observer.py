@@ -86,7 +86,7 @@ class MemoryObserver:
         location = site.table(generation.location)
         if not self.engine.exists(location) or self.engine.snapshot(location).version < accepted:
             state.invalidate(generation.model, generation.covered, "the table is gone", "audit", rows_unknown=True)
-            state.forget_table(generation.no)
+            state.forget_table(generation.no, generation.accepted_snapshot or 0)
             return
         latest, audited = self.engine.snapshot(location).version, generation.audited_snapshot
         if latest == accepted == audited:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.errors import ConflictError, LeaseLostError, StateError
+from penstock.errors import BusyError, ConflictError, LeaseLostError, PenstockError, StateError
 from penstock.runtime import patience
 
 
@@ -17,8 +17,9 @@ def failing(times: int, error: Exception) -> list[Exception]:
     return [error] * times
 
 
-def test_what_fails_for_want_of_the_database_is_done_again() -> None:
-    errors = failing(3, StateError("down"))
+@pytest.mark.parametrize("error", [StateError("down"), BusyError("somebody else has the lock")])
+def test_what_fails_for_want_of_the_database_is_done_again(error: PenstockError) -> None:
+    errors = failing(3, error)
 
     def act() -> str:
         if errors:
@@ -40,7 +41,7 @@ def test_it_is_given_up_once_somebody_else_may_have_the_task() -> None:
 
 def test_other_errors_are_nobodys_to_wait_for() -> None:
     def act() -> str:
-        raise ConflictError("busy")
+        raise ConflictError("another commit came between")
 
     with pytest.raises(ConflictError):
         patience.patiently(act, lambda: True)

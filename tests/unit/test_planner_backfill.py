@@ -145,13 +145,21 @@ def test_a_chunk_never_overlaps_work_in_flight_of_another_size() -> None:
     assert "already being worked on: [20, 30)" in explain(seen, 25).reason
 
 
-def test_a_widened_order_is_one_contiguous_run_and_others_are_lists() -> None:
+def test_b25_a_thousand_separate_gaps_are_a_few_orders_of_one_plan() -> None:
+    covered = IntervalSet(tuple(edge for i in range(1000) for edge in (20 * i, 20 * i + 10)))
+    for widens in (True, False):
+        one = model(strict(10), "s", widens=widens)
+        assert len(orders(observation(one, source("s", 0, 20_000), covered=covered))) == 33
+
+
+def test_an_order_holds_so_many_queries_one_per_chunk_or_per_run_where_they_widen() -> None:
     covered = ranges((30, 40), (90, 100))
     one = model(strict(10), "s", widens=True)
     seen = observation(one, source("s", 0, 100), covered=covered)
-    assert [order.scope for order in orders(seen)] == [ranges((40, 90)), ranges((0, 30))]
+    assert [order.scope for order in orders(seen)] == [ranges((0, 30), (40, 90))]
+    assert [order.scope for order in orders(seen, caps=Caps(listed=1))] == [ranges((40, 90)), ranges((0, 30))]
     listed = replace(seen, model=replace(one, widens=False))
-    assert [order.scope for order in orders(listed)] == [ranges((0, 30), (40, 90))]
+    assert [len(order.chunks) for order in orders(listed, caps=Caps(listed=5))] == [5, 3]
 
 
 def test_an_order_is_bounded_by_the_bytes_it_reads_but_holds_one_chunk_at_least() -> None:

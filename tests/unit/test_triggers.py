@@ -127,6 +127,20 @@ def test_work_that_ended_without_a_result_is_planned_again_although_its_slot_is_
     assert due(triggers, world(1), schedules=DAILY)["t.a"] == ALL
 
 
+def test_so_is_what_ended_without_a_result_beside_work_that_succeeded() -> None:
+    triggers = Triggers()
+    due(triggers, replace(world(), work={"t.a": Work(in_flight=ranges((0, 20)))}), schedules=DAILY)
+    assert due(triggers, world(1, a=ranges((0, 10))), schedules=DAILY)["t.a"] == ALL
+
+
+def test_what_died_is_left_alone_while_it_is_held_and_then_planned_although_its_slot_is_over() -> None:
+    triggers = Triggers()
+    due(triggers, replace(world(), work={"t.a": Work(in_flight=ranges((0, 10)))}), schedules=DAILY)
+    held = replace(world(1), work={"t.a": Work(dead=ranges((0, 10)))})
+    assert due(triggers, held, schedules=DAILY)["t.a"] == {"repair"}
+    assert due(triggers, world(2), schedules=DAILY)["t.a"] == ALL
+
+
 def test_work_that_succeeded_leaves_a_scheduled_lane_alone_until_its_next_slot() -> None:
     triggers = Triggers()
     due(triggers, replace(world(), work={"t.a": Work(in_flight=ranges((0, 10)))}), schedules=DAILY)

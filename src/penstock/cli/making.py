@@ -146,7 +146,10 @@ def rerun(options: Options, model: str, start: str | None, end: str | None, no_w
             if asked.descendants:
                 show.line(f"and, where its rows change, {', '.join(asked.descendants)}")
         record(workspace, asked, options.environ.get("USER", "unknown"))
-        others = [one for one in workspace.state.workers() if one.role in ("worker", "up")]
+        live = workspace.state.workers()
+        # workers alone do nothing about it: somebody has to plan it first
+        planned = any(one.role in ("scheduler", "up") for one in live)
+        others = [one for one in live if planned and one.role in ("worker", "up")]
         if no_wait or others:
             if options.json:
                 show.print_json({"recorded": True})

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from penstock.cli import show
@@ -66,10 +68,22 @@ def _resident(options: Options, wishes: Wishes) -> Iterator[tuple[Workspace, Sto
     configure("debug" if options.verbose else project.settings.logging, options.json, sys.stderr)
     stop = Stop()
 
+    told: SimpleQueue[int] = SimpleQueue()
+
     def handle(number: int, _: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
+        told.put(number)  # the main thread may hold the very locks that asking takes
+
+    def ask() -> None:
+        told.get()
         stop.ask()
 
+    def broken(found: threading.ExceptHookArgs) -> None:
+        """A thread that a bug ended must not leave a process behind that only looks alive."""
+        stop.ask(found.exc_value)
+
+    threading.excepthook = broken
+    threading.Thread(target=ask, name="penstock-signals", daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, handle)
     with open_workspace(root, options.environ, project=project) as workspace:

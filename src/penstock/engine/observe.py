@@ -13,6 +13,7 @@ from penstock.engine.handle import TableMissing, UnreadableLog, open_table
 from penstock.engine.positions import position_field
 from penstock.engine.storage import Storage
 from penstock.errors import EngineError, SourceError
+from penstock.intervals import MAX_POSITION, MIN_POSITION
 
 if TYPE_CHECKING:
     from penstock.engine.statistics import PositionRange
@@ -119,6 +120,10 @@ def merged_bounds(previous: Bounds | None, scanned: Bounds, kind: ScanKind) -> B
         raise SourceError(f"the bounds scan gave no {missing} ({low}, {end})", hint="it must give both, or NULL twice")
     if low is not None and end is not None and low > end:
         raise SourceError(f"the bounds scan gave a minimum of {low} above its end {end}", hint="check the bounds query")
+    if low is not None and end is not None and not MIN_POSITION < low <= end < MAX_POSITION:
+        raise SourceError(
+            f"the bounds scan gave {low} and {end}: positions have 64 bits", hint="check the bounds query"
+        )
     old = previous or NO_ROWS
     # Equal edges: all rows stand on one position that may still be filling.
     if low is None or end is None or low == end:

@@ -133,8 +133,8 @@ class Session:
             spark, self._spark = self._spark, None
             gateway, self._gateway = self._gateway, None
             if gateway is not None and gateway.proc is not None and (quick or gateway.proc.poll() is not None):
-                gateway.proc.kill()
-                _forget(gateway)
+                _end(gateway, self._archive)
+                _forget()
                 return
             if spark is not None:
                 spark.stop()
@@ -200,6 +200,10 @@ class Session:
             self._gateway = _launched(conf, java, settings.environ, log)
             context = SparkContext(gateway=self._gateway, conf=conf)
         except Exception as error:
+            gateway, self._gateway = self._gateway, None
+            if gateway is not None and gateway.proc is not None:
+                gateway.proc.kill()
+                _forget()
             raise SparkError(f"Spark did not start: {_tail(log) or error}", hint=f"see {log}") from error
         context.setLogLevel("ERROR")
         for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -319,7 +323,7 @@ def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
 
 def _close(gateway: JavaGateway, archive: tuple[Path, Path] | None) -> None:
     gateway.shutdown()
-    _forget(gateway)
+    _forget()
     process = gateway.proc
     if process is None:
         return
@@ -333,7 +337,17 @@ def _close(gateway: JavaGateway, archive: tuple[Path, Path] | None) -> None:
         archive[0].replace(archive[1])
 
 
-def _forget(gateway: JavaGateway) -> None:
+def _end(gateway: JavaGateway, archive: tuple[Path, Path] | None) -> None:
+    """At once, but for the moment in which Spark removes its temporary folders."""
+    process = gateway.proc
+    if archive is None:  # else it would write that first
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_DYING_SECONDS)
+    process.kill()
+
+
+def _forget() -> None:
     """Let a later session of this process start a JVM of its own."""
     from pyspark import SparkContext
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from penstock.errors import SourceError
+
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
@@ -39,12 +41,14 @@ def place(location: str, path: str, storage: Storage | None) -> tuple[FileSystem
 
 def read_text(location: str, path: str, storage: Storage | None) -> str | None:
     """The text of a small file under the table's root; None when there is no such file."""
-    filesystem, inside = place(location, path, storage)
     try:
+        filesystem, inside = place(location, path, storage)
         with filesystem.open_input_file(inside) as file:
             return bytes(file.read()).decode()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise SourceError(f"cannot read {path} of {location}: {error}", hint="the store may answer again") from error
 
 
 def options(storage: Storage | None) -> dict[str, str] | None:

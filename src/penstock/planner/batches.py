@@ -17,9 +17,9 @@ class Caps:
     """How much one order may hold; it always holds at least one chunk."""
 
     widened: int = 1024
-    """Chunks of one query over a contiguous run."""
+    """Chunks of an order whose query may run over many at once."""
     listed: int = 32
-    """Chunks that are rendered one by one and read together."""
+    """Queries of one order, which are read together: one per chunk, or per contiguous run where they widen."""
     bytes: float = float(2**30)
 
 
@@ -39,6 +39,7 @@ def orders(work: Work, lane: Lane, chunks: Iterable[Interval], caps: Caps = CAPS
     """`chunks` in orders, in their sequence; all chunks of an order read the same members."""
     model, found = work.seen.model, work.ready
     most = caps.widened if model.widens else caps.listed
+    runs = 0
     batch: list[Interval] = []
     batch_choices: tuple[str, ...] = ()
     weight = 0.0
@@ -52,10 +53,12 @@ def orders(work: Work, lane: Lane, chunks: Iterable[Interval], caps: Caps = CAPS
             per_position = _bytes_per_position(work, choices)
         more = chunk.size * per_position
         fits = len(batch) < most and weight + more <= caps.bytes and choices == batch_choices
-        if batch and not (fits and (not model.widens or _touch(batch[-1], chunk))):
+        touches = bool(batch) and _touch(batch[-1], chunk)
+        if batch and not (fits and (touches or runs < caps.listed)):
             yield _order(work, lane, batch, batch_choices)
-            batch, weight = [], 0.0
+            batch, weight, runs, touches = [], 0.0, 0, False
         batch.append(chunk)
+        runs += not touches
         batch_choices, weight = choices, weight + more
     if batch:
         yield _order(work, lane, batch, batch_choices)

@@ -36,7 +36,7 @@ def _audit(site: Site, state: State, model: IntervalModel, generation: Generatio
     location, storage = site.table(generation.location), site.project.settings.target.storage
     table, audited = open_table(location, storage=storage), generation.audited_snapshot
     if table is None or (latest := table.version()) < accepted:
-        _lost(state, model, generation, f"the table at {location} is gone or was replaced by an older one")
+        _lost(state, model, generation, accepted, f"the table at {location} is gone or was replaced by an older one")
         return
     if latest == accepted == audited:
         return
@@ -58,10 +58,10 @@ def _audit(site: Site, state: State, model: IntervalModel, generation: Generatio
         state.judged(generation.no, latest)  # else a task of ours is just being accepted; the next look goes on here
 
 
-def _lost(state: State, model: IntervalModel, generation: Generation, reason: str) -> None:
+def _lost(state: State, model: IntervalModel, generation: Generation, accepted: int, reason: str) -> None:
     key = f"gone:{generation.id}:{generation.accepted_snapshot}:{generation.epoch}"
     state.invalidate(model.name, generation.covered, reason, "audit", key=key, rows_unknown=True)
-    state.forget_table(generation.no)
+    state.forget_table(generation.no, accepted)
 
 
 def _reason(commit: ForeignCommit) -> str:

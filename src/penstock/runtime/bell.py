@@ -11,6 +11,8 @@ from penstock.state.store import State
 
 _LISTEN_SECONDS = 1.0
 """How long a listener may take to see that it is to end."""
+_PARTING_SECONDS = 5.0
+"""A listener that a silent database keeps any longer ends with the process."""
 
 
 class Bell:
@@ -85,4 +87,4 @@ def listening(connect: Callable[[], State], bell: Bell, heard: Callable[[str], N
         yield
     finally:
         ended.set()
-        thread.join()
+        thread.join(_PARTING_SECONDS)

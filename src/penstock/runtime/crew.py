@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
 
 from penstock.engine.job import Step
-from penstock.errors import ConflictError, LeaseLostError, StateError
+from penstock.errors import BusyError, ConflictError, LeaseLostError, StateError
 from penstock.runtime.heartbeat import Heartbeat
 from penstock.runtime.logs import attempt_log, log
 from penstock.runtime.progress import Finished
@@ -37,6 +38,8 @@ class Crew:
         self._local = threading.local()
         self._in_doubt: float | None = None
         """When a claim was sent whose answer never came."""
+        self._lost: deque[int] = deque(maxlen=100)
+        """Tasks that were given up: the database may know them as ours until somebody takes them back."""
         self._opened: list[State] = []
 
     @property
@@ -67,11 +70,10 @@ class Crew:
         state = self._connect()
         try:
             for lease in self.leases:
+                self._heartbeat.drop(lease)  # it begins no commit, and waits for no database
                 self._bench.engine.cancel(lease.uuid, lease.attempt)
-                try:
+                with suppress(LeaseLostError, BusyError):  # it has just ended, or is about to
                     state.hand_back(lease, reason)
-                except LeaseLostError:  # it has just ended
-                    continue
         finally:
             state.close()
 
@@ -84,7 +86,8 @@ class Crew:
     def _taken(self, worker: str, models: frozenset[str]) -> tuple[Lease | None, float]:
         """A claim whose answer got lost may have taken a task, which nobody else does while we live: it comes first."""
         if self._in_doubt is not None:
-            lease = self._bench.state.unheard_claim(worker, [held.task for held in self.leases])
+            known = [*self._lost, *(held.task for held in self.leases)]
+            lease = self._bench.state.unheard_claim(worker, known)
             if lease is not None:
                 return lease, self._in_doubt
             self._in_doubt = None
@@ -98,7 +101,10 @@ class Crew:
     def _dropped(self, future: Future[Finished]) -> tuple[Lease, Finished]:
         lease = self._running.pop(future)
         self._heartbeat.drop(lease)
-        return lease, future.result()
+        result = future.result()
+        if result.outcome == "lost":
+            self._lost.append(lease.task)
+        return lease, result
 
     def _work(self, lease: Lease) -> Finished:
         if not hasattr(self._local, "state"):

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from types import TracebackType
 
 from penstock.errors import ConflictError, LeaseLostError, StateError
@@ -103,10 +103,8 @@ class Heartbeat:
 
     def say_stopping(self) -> None:
         """Tell people; claims end by themselves."""
-        with suppress(StateError, ConflictError):
-            state = self._connect()
+        with suppress(StateError, ConflictError), closing(self._connect()) as state:
             state.say_stopping(self._worker)
-            state.close()
 
     def _beat(self) -> None:
         seconds = HEARTBEAT_SECONDS

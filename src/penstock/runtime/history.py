@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
 from penstock.models import IntervalModel
 from penstock.planner.words import spans
+from penstock.runtime.status import iso
 from penstock.runtime.workspace import Workspace
 from penstock.state.records import AttemptRecord, TaskRecord
 
@@ -54,10 +54,6 @@ def _attempt(attempt: AttemptRecord) -> dict[str, object]:
         "error": attempt.error,
         "followed_by": attempt.followed_by,
         "log_tail": attempt.log_tail,
-        "started_at": _iso(attempt.started_at),
-        "ended_at": _iso(attempt.ended_at),
+        "started_at": iso(attempt.started_at),
+        "ended_at": iso(attempt.ended_at),
     }
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.astimezone(UTC).isoformat()

@@ -18,7 +18,7 @@ from penstock.state.records import Slot, Work, WorkerRecord, World
 from penstock.tasks import Order
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
-Readiness = Literal["ready", "waiting", "error"]
+Readiness = Literal["ready", "waiting"]
 Series = dict[tuple[str, ...], float]
 """A value for each combination of labels."""
 

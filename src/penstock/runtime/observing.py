@@ -48,7 +48,7 @@ class TableEyes:
     environ: Mapping[str, str]
 
     def look(self, site: Site, names: Collection[str], world: World) -> Iterator[tuple[SourceRecord, IntervalSet]]:
-        return Observer(site, None, self.environ).look(names, world)
+        return Observer(site, None, self.environ, runs_programs=False).look(names, world)
 
     def audit(self, site: Site, state: State, world: World) -> Iterator[str | None]:
         return audit(site, state, world)
@@ -66,6 +66,8 @@ class Observer:
     scanner: Scanner | None
     """None: nothing may start Spark; sources that need a scan now are left out."""
     environ: Mapping[str, str]
+    runs_programs: bool = True
+    """False: nobody may wait for somebody's program; a source that has one is left out like one that needs a scan."""
 
     def look(self, names: Collection[str], world: World) -> Iterator[tuple[SourceRecord, IntervalSet]]:
         """The named sources as they are now. One that cannot be read keeps its old bounds, and says why."""
@@ -132,7 +134,7 @@ class Observer:
         kind = _due(source, known, now)
         if kind is None:
             return None
-        if self.scanner is None and source.exec is None:
+        if self.scanner is None and not (source.exec is not None and self.runs_programs):
             raise NeedsSpark
         now_known = self._pinned(source, known)
         scanned = self._scanned(source, column, now_known, kind)
@@ -220,6 +222,7 @@ def _from_program(source: Source, project: Project, environ: Mapping[str, str]) 
             env={**allowed, **project.settings.env, **source.env, **own},
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=source.timeout_seconds,
             check=False,
         )

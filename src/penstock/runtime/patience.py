@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from penstock.errors import LeaseLostError, StateError
+from penstock.errors import BusyError, LeaseLostError, StateError
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ def patiently(act: Callable[[], T], worth: Callable[[], bool]) -> T:
     while True:
         try:
             return act()
-        except StateError as error:
+        except (StateError, BusyError) as error:
             if not worth():
                 raise LeaseLostError(f"the task was given up: {error.message}") from error
             time.sleep(pause)

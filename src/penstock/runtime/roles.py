@@ -21,7 +21,7 @@ from penstock.runtime.metrics import Metrics
 from penstock.runtime.observing import TableEyes
 from penstock.runtime.revisions import Revisions
 from penstock.runtime.scheduler import Scheduler
-from penstock.runtime.work import Bench
+from penstock.runtime.work import Bench, Engine
 from penstock.runtime.worker import Worker
 from penstock.runtime.workspace import Workspace
 from penstock.tasks import Lease
@@ -55,12 +55,14 @@ def scheduler(workspace: Workspace, stop: Stop, address: str | None = None) -> N
         Heartbeat(workspace.connect, workspace.worker, info, beaten=metrics.heartbeat_sent),
     ):
         _schedule(workspace, stop, metrics, pulse)
+    if stop.error is not None:
+        raise stop.error
 
 
 def worker(workspace: Workspace, stop: Stop, address: str | None = None) -> None:
     """Do tasks, until asked to stop or Spark is gone."""
     metrics, pulse = Metrics(), Pulse()
-    with _served(address, metrics, "worker", (pulse,)):
+    with _served(address, metrics, "worker", (pulse,), workspace.engine):
         _work(workspace, stop, metrics, pulse, "worker")
 
 
@@ -68,7 +70,7 @@ def up(workspace: Workspace, stop: Stop, address: str | None = None) -> None:
     """Both, in one process; when one cannot go on, the other ends too."""
     metrics, planning, working = Metrics(), Pulse(), Pulse()
     with (
-        _served(address, metrics, "up", (planning, working)),
+        _served(address, metrics, "up", (planning, working), workspace.engine),
         _beside(stop, lambda: _schedule(workspace, stop, metrics, planning)),
     ):
         _work(workspace, stop, metrics, working, "up")
@@ -78,7 +80,7 @@ def _schedule(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse) 
     bell = stop.bell()
     state = workspace.connect()
     revisions = Revisions(workspace.project, workspace.environ)
-    scheduler = Scheduler(state, revisions, TableEyes(workspace.environ), metrics, workspace.step)
+    scheduler = Scheduler(state, revisions, TableEyes(workspace.environ), metrics, workspace.step, workspace.worker)
     log("scheduler_started", pid=os.getpid())
     try:
         with listening(workspace.connect, bell), housekeeping(workspace, revisions, metrics):
@@ -94,9 +96,10 @@ def _round(scheduler: Scheduler, metrics: Metrics, pulse: Pulse) -> float:
     try:
         pause = scheduler.round()
     except (StateError, ConflictError) as error:
-        pulse.beat(state_ok=not isinstance(error, StateError))
+        answered = isinstance(error, ConflictError)
+        pulse.beat(state_ok=answered)
         metrics.error("scheduler", error)
-        log("state_unreachable", "warning", error=error.message)
+        log("state_busy" if answered else "state_unreachable", "warning", error=error.message)
         return _TROUBLE_SECONDS
     except PenstockError as error:  # the stored project does not load here: an unset variable, for example
         pulse.beat(state_ok=True)
@@ -138,7 +141,10 @@ def _work(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse, role
         worker = Worker(workspace, workspace.state, selection, revisions, crew, heartbeat, metrics, pulse.beat)
         stack.enter_context(listening(workspace.connect, bell, heard))
         log("worker_started", worker=workspace.worker, pid=os.getpid(), slots=own.concurrency)
-        worker.serve(stop, bell)
+        try:
+            worker.serve(stop, bell)
+        except Exception as error:  # raised below, after the other tasks were handed back: it is not their fault
+            stop.ask(error)
         log("worker_stopping", worker=workspace.worker, running=len(crew.leases))
         # what ran when Spark ended may have ended it: that is not handed back, it counts as lost
         worker.leave(0.0 if stop.error else own.shutdown_seconds, hand_back=not isinstance(stop.error, SparkError))
@@ -152,10 +158,16 @@ def _info(workspace: Workspace, role: str, slots: int) -> dict[str, object]:
 
 
 @contextmanager
-def _served(address: str | None, metrics: Metrics, role: str, pulses: tuple[Pulse, ...]) -> Iterator[None]:
+def _served(
+    address: str | None, metrics: Metrics, role: str, pulses: tuple[Pulse, ...], engine: Engine | None = None
+) -> Iterator[None]:
     def ready() -> tuple[bool, Mapping[str, object]]:
+        facts: dict[str, object] = {"role": role}
         state_ok = all(pulse.state_ok for pulse in pulses)
-        return state_ok, {"role": role, "state": "ok" if state_ok else "unreachable"}
+        facts["state"] = "ok" if state_ok else "unreachable"
+        if engine is not None:
+            facts["spark"] = "ended" if not engine.alive else "started" if engine.started else "not started"
+        return state_ok and (engine is None or engine.alive), facts
 
     with serve(address, metrics, ready, lambda: all(pulse.alive for pulse in pulses)) as served:
         if served is not None:

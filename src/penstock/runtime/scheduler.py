@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from penstock.engine.job import Step
+from penstock.errors import PenstockError
 from penstock.intervals import IntervalSet
 from penstock.models import IntervalModel, Source
 from penstock.planner.plan import plan
@@ -21,7 +22,7 @@ from penstock.runtime.site import Site
 from penstock.runtime.survey import Survey
 from penstock.runtime.triggers import Due, Triggers
 from penstock.runtime.workspace import no_step
-from penstock.state.records import Slot, SourceRecord, World
+from penstock.state.records import Slot, SourceRecord, Work, World
 from penstock.state.schedules import due_slots
 from penstock.state.store import State
 from penstock.tasks import Lane, Order
@@ -53,9 +54,13 @@ class Scheduler:
     eyes: Eyes
     metrics: Metrics
     step: Step = no_step
+    own_worker: str | None = None
+    """The worker that shares this process: it is alive, whatever became of its connection."""
     _triggers: Triggers = field(default_factory=Triggers)
     _later: Due = field(default_factory=dict)
     """Lanes that were due and had to wait: repairs for more to come, new rows for their pace."""
+    _full: Due = field(default_factory=dict)
+    """Lanes that were due while nobody had taken their last orders."""
     _stale_since: dict[str, datetime] = field(default_factory=dict)
     _forward_at: dict[str, datetime] = field(default_factory=dict)
     _audited: datetime | None = None
@@ -74,7 +79,11 @@ class Scheduler:
             return 0.0
         slots = due_slots(world.schedules, world.at)
         due = self._due(site, world, slots)
-        self._enqueue(site, world, due, slots)
+        try:
+            self._enqueue(site, world, due, slots)
+        except PenstockError:
+            self._later = due  # what called for them is not seen a second time
+            raise
         self._audit(site, world)
         self.metrics.saw(world)
         self.metrics.round_ended(time.monotonic() - began)
@@ -102,7 +111,7 @@ class Scheduler:
             self.state.ask_scan(unseen)
 
     def _settled(self, site: Site) -> World:
-        settled = settle(self.state, site, step=self.step)
+        settled = settle(self.state, site, own_worker=self.own_worker, step=self.step)
         self.step("settled")
         if settled.reaped:
             log("tasks_reaped", "warning", tasks=settled.reaped)
@@ -114,9 +123,9 @@ class Scheduler:
         settings = site.project.settings.scheduler
         fired = [(slot.model, slot.lane) for slot in slots if slot.model in site.graph.models]
         due = self._triggers.due(site.graph, world, fired, settings.sweep_seconds)
-        for name, lanes in self._later.items():
+        for name, lanes in (*self._later.items(), *self._full.items()):
             due.setdefault(name, set()).update(lanes)
-        self._later = {}
+        self._later, self._full = {}, {}
         return due
 
     def _enqueue(self, site: Site, world: World, due: Due, slots: tuple[Slot, ...]) -> None:
@@ -141,16 +150,21 @@ class Scheduler:
     def _orders(self, site: Site, survey: Survey, model: IntervalModel, lanes: set[Lane]) -> Iterator[Order]:
         """A lane whose last orders nobody has taken yet gets no more: slow workers make no longer queue."""
         world, name = survey.world, model.name
-        work = world.work.get(name)
-        wanted = lanes - work.waiting if work else set(lanes)
+        full = lanes & world.work.get(name, Work()).waiting
+        if full:
+            self._full[name] = full
+        wanted = lanes - full
         if "forward" in wanted and self._too_soon(model, world.at):
             wanted.discard("forward")
             self._later.setdefault(name, set()).add("forward")
+        if not wanted:
+            return
         began = time.monotonic()
         decisions = plan(survey.observation(model), lanes=wanted)
         found = [one for one in decisions if isinstance(one, Order)]
         self.metrics.checked("ready" if found else "waiting", time.monotonic() - began)
-        self.metrics.planned(name, decisions)
+        if "backfill" in wanted:
+            self.metrics.planned(name, decisions)
         repairs = [order for order in found if order.lane == "repair"]
         if repairs and not self._ripe(name, world.at, site.project.settings.scheduler.repair_delay_seconds):
             found = [order for order in found if order.lane != "repair"]

@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import partial
 
 from penstock.engine.job import Step
+from penstock.errors import ConflictError
 from penstock.intervals import IntervalSet
 from penstock.models import Graph
 from penstock.planner.consumers import affected
@@ -48,6 +49,8 @@ def settle(
 
 def _affected(graph: Graph, step: Step, child: str, parent: str, changed: IntervalSet) -> IntervalSet:
     step("event read")
+    if child not in graph.models:  # nothing is wrong with the event: the next look knows that revision
+        raise ConflictError(f"another revision was applied meanwhile, in which {child} reads {parent}")
     return affected(graph.interval_model(child), parent, changed)
 
 
@@ -62,4 +65,4 @@ def _cutover(state: State, site: Site, world: World) -> tuple[str, ...]:
         old = world.current.get(name)
         if (seen.stale & ready(seen)) or (old and (old.covered & ready(seen)) - seen.covered):
             return ()
-    return state.cutover(building)
+    return state.cutover(building, [world.working[name].no for name in building])

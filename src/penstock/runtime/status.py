@@ -32,7 +32,7 @@ def status(site: Site, world: World, names: tuple[str, ...], workers: Iterable[W
     return {
         "project": site.project.settings.name,
         "revision": world.revision,
-        "at": _iso(world.at),
+        "at": iso(world.at),
         "workers": [_worker(worker) for worker in workers],
         "models": [
             _source(site, survey, model) if isinstance(model, Source) else _interval(site, survey, model)
@@ -50,8 +50,8 @@ def _worker(worker: WorkerRecord) -> dict[str, object]:
         "slots": worker.slots,
         "tasks": worker.tasks,
         "stopping": worker.stopping,
-        "since": _iso(worker.since),
-        "heartbeat_at": _iso(worker.heartbeat),
+        "since": iso(worker.since),
+        "heartbeat_at": iso(worker.heartbeat),
     }
 
 
@@ -139,7 +139,7 @@ def _tasks(work: Work) -> dict[str, int]:
 
 def _freshness(fresh: datetime | None, now: datetime) -> dict[str, object]:
     lag = None if fresh is None else int((now - fresh).total_seconds())
-    return {"data_timestamp": _iso(fresh), "lag_seconds": lag, "target_lag_seconds": None}
+    return {"data_timestamp": iso(fresh), "lag_seconds": lag, "target_lag_seconds": None}
 
 
 def _moment(position: int | None, axis: str | None) -> datetime | None:
@@ -152,7 +152,7 @@ def _moment(position: int | None, axis: str | None) -> datetime | None:
         return None
 
 
-def _iso(moment: datetime | None) -> str | None:
+def iso(moment: datetime | None) -> str | None:
     return None if moment is None else moment.astimezone(UTC).isoformat()
 
 

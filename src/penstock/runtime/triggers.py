@@ -73,16 +73,23 @@ class Triggers:
         by_source = any(sources[name] != self._sources.get(name) for name in inputs if name in sources)
         if not (sweep or by_parent or by_source or now != before):
             return set()
-        # work that ended without a result leaves its slot undone; in strict order only the end of one makes the next
-        unfinished = before is not None and now.in_flight != before.in_flight and now.covered == before.covered
+        # in strict order only the end of one task makes the next
         goes_on = before is not None and now.covered != before.covered and not model.fill.allow_gap_skipping
-        free = by_parent or rebuilding or unfinished or goes_on
+        free = by_parent or rebuilding or _undone(before, now) or goes_on
         # a lost word about a parent's commit is made good for by the sweep
         free = free or (sweep and any(name in own for name in inputs))
         return {lane for lane in LANES if free or not _scheduled(model, lane)}
 
     def seconds_to_sweep(self, now: datetime, sweep_seconds: float) -> float:
         return 0.0 if self._swept is None else max(sweep_seconds - (now - self._swept).total_seconds(), 0.0)
+
+
+def _undone(before: _Own | None, now: _Own) -> bool:
+    """Work that ended without a result, or whose hold is over, leaves its slot undone."""
+    if before is None or (before.in_flight == now.in_flight and before.dead == now.dead):
+        return False
+    wanted = before.in_flight | before.dead
+    return bool(wanted - now.in_flight - now.dead - (now.covered & wanted))
 
 
 def _scheduled(model: IntervalModel, lane: Lane) -> bool:

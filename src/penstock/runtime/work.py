@@ -47,6 +47,9 @@ class Engine(Protocol):
     @property
     def alive(self) -> bool: ...
 
+    @property
+    def started(self) -> bool: ...
+
     def cancel(self, task: UUID, attempt: int) -> None: ...
 
     def stage(self, job: Job, step: Step) -> Staged: ...
@@ -163,13 +166,20 @@ def _publish(bench: Bench, lease: Lease, staged: Staged) -> Commit:
         outcome = bench.patiently(lease, _Publishing(bench, lease, staged))
         if isinstance(outcome, Commit):
             bench.step("published")
-            bench.engine.checkpoint(staged.job.location)
+            _sum_up(bench, staged)
             return outcome
         staged = bench.engine.restage(staged, bench.step)
     raise ConflictError(
         f"{lease.order.model}: the table changed {PUBLISH_ROUNDS} times while the attempt tried to publish",
         hint="is another program writing to it?",
     )
+
+
+def _sum_up(bench: Bench, staged: Staged) -> None:
+    try:
+        bench.engine.checkpoint(staged.job.location)
+    except PenstockError as error:  # it is published: whoever publishes next tries again
+        log("checkpoint_failed", "warning", error=str(error))
 
 
 @dataclass(slots=True)

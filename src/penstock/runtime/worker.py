@@ -42,7 +42,7 @@ class Worker:
     turned: Callable[..., None]
     """Told after every turn whether the database answered."""
     _site: Site | None = None
-    _seen_at: float = field(default=-1e9)
+    _seen_at: float | None = None
     _scouts: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "penstock-scout"))
     _scan: Future[None] | None = None
 
@@ -53,9 +53,10 @@ class Worker:
                 self.turn()
                 self.turned(state_ok=True)
             except (StateError, ConflictError) as error:
-                self.turned(state_ok=not isinstance(error, StateError))
+                answered = isinstance(error, ConflictError)
+                self.turned(state_ok=answered)
                 self.metrics.error("worker", error)
-                log("state_unreachable", "warning", error=error.message)
+                log("state_busy" if answered else "state_unreachable", "warning", error=error.message)
             except ProjectError as error:  # the stored project does not load here: an unset variable, for example
                 self.turned(state_ok=True)
                 self.metrics.error("worker", error)
@@ -102,9 +103,9 @@ class Worker:
 
     def _current(self) -> Site | None:
         """The applied project; asked for now and then, and by every attempt again."""
-        if self._site is None or time.monotonic() - self._seen_at > REVISION_SECONDS:
-            revision = self.state.active_revision()
-            if self._site is None or self._site.project.revision != revision:
+        if self._site is None or self._seen_at is None or time.monotonic() - self._seen_at > REVISION_SECONDS:
+            revision, known = self.state.active_revision(), self._site and self._site.project.revision
+            if revision != known or self._seen_at is None:
                 self._site = self.revisions.site(self.state.world(), self.state)
                 log("revision", revision=revision[:12] if revision else "none: run penstock apply")
             self._seen_at = time.monotonic()
@@ -127,8 +128,10 @@ class Worker:
 
     def _look_for_scans(self, site: Site) -> None:
         """Sources that no log describes are measured by Spark, which a scheduler has not."""
-        if self._scan is not None and not self._scan.done():
-            return
+        if self._scan is not None:
+            if not self._scan.done():
+                return
+            self._scan.result()  # a bug in there must not go unnoticed
         names = self.state.claim_scans([m.name for m in site.graph.models.values() if isinstance(m, Source)])
         if names:
             self._scan = self._scouts.submit(self._scanned, site, names)

@@ -59,13 +59,17 @@ def bundle(database: Database, revision: str) -> bytes:
     return found
 
 
-def cutover(database: Database, models: Collection[str]) -> tuple[str, ...]:
-    """Let the building generations of exactly these models serve, all of them in one transaction or none."""
+def cutover(database: Database, models: Collection[str], generations: Collection[int] | None = None) -> tuple[str, ...]:
+    """Let the building generations of exactly these models serve, all of them in one transaction or none.
+
+    `generations` are those that were found complete: another revision may have begun other ones since.
+    """
     names = sorted(models)
     with database.transaction():
         database.run("lock_apply")
         database.run("lock_generations", models=names)
-        building = database.values("building_models", str, models=names)
+        found = None if generations is None else list(generations)
+        building = database.values("building_models", str, models=names, generations=found)
         if not names or sorted(building) != names:
             return ()
         retired = database.values("retire_current", int, models=names)

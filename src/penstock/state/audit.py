@@ -24,13 +24,13 @@ def judged(database: Database, generation: int, snapshot: int) -> None:
     database.run("judged", generation=generation, snapshot=snapshot)
 
 
-def forget_table(database: Database, generation: int) -> None:
-    """The table is gone, or another one lies in its place."""
+def forget_table(database: Database, generation: int, expected: int) -> None:
+    """The table is gone, or another one lies in its place, unless somebody published meanwhile."""
     with database.transaction():
-        forget(database, generation)
+        forget(database, generation, expected)
 
 
-def forget(database: Database, generation: int) -> None:
+def forget(database: Database, generation: int, expected: int) -> None:
     """In the caller's transaction."""
-    database.run("forget_table", generation=generation)
-    database.run("forget_digests", generations=[generation], ranges=EVERYTHING)
+    if database.run("forget_table", generation=generation, expected=expected):
+        database.run("forget_digests", generations=[generation], ranges=EVERYTHING)

@@ -13,7 +13,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import kwargs_row, scalar_row
 
-from penstock.errors import ConflictError, StateError
+from penstock.errors import BusyError, StateError
 from penstock.state import ranges
 from penstock.state.statements import statement
 
@@ -184,13 +184,18 @@ def _set_up(connection: psycopg.Connection, schema: str) -> None:
         )
 
 
+def storable(text: str) -> str:
+    """The same as PostgreSQL can keep it: the words of a failure may quote a row that has a zero byte."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
 @contextmanager
 def speaking() -> Iterator[None]:
     """Turn what the driver says into what a caller can act on; a wrong statement is a bug and stays as it is."""
     try:
         yield
     except _BUSY as error:
-        raise ConflictError(f"the state database is busy: {str(error).strip()}") from error
+        raise BusyError(f"the state database is busy: {str(error).strip()}") from error
     except (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction) as error:
         raise StateError(
             f"the state database refuses: {str(error).strip()}",

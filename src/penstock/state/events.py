@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from penstock.errors import ConflictError, StateError
 from penstock.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, IntervalSet
-from penstock.state.connection import Database
+from penstock.state.connection import Database, storable
 from penstock.state.invalidation import Mark, find_mark, store
 from penstock.state.pins import News, standing
 from penstock.tasks import Frontier
@@ -70,7 +70,7 @@ def handle_events(database: Database, affected: Affected) -> int:
         except Exception as error:
             if event is None:
                 raise
-            database.run("postpone_event", no=event.no, error=f"{type(error).__name__}: {error}")
+            database.run("postpone_event", no=event.no, error=storable(f"{type(error).__name__}: {error}"))
         handled += 1
 
 

@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 
 from penstock.errors import ErrorClass, LeaseLostError
 from penstock.intervals import Interval
-from penstock.state.connection import Database
+from penstock.state.connection import Database, storable
 from penstock.state.queue import fence, insert_orders
 from penstock.state.retry import Die, Ending, Next, Retry, Split, hold_seconds, next_step
 from penstock.tasks import Cost, Lane, Lease, Order
@@ -102,7 +102,7 @@ def _end(
         outcome=outcome,
         followed_by=followed_by,
         error_class=error_class,
-        error=f"{error}\n{step.why}" if isinstance(step, Die) and error_class != "user" else error,
+        error=storable(f"{error}\n{step.why}" if isinstance(step, Die) and error_class != "user" else error),
         metrics=metrics,
     )
     database.run("wake")

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from penstock.intervals import MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.state import pins
-from penstock.state.connection import Database
+from penstock.state.connection import Database, storable
 from penstock.state.publication import attempt_record, cost_of
 from penstock.state.records import AttemptRecord, CoverRecord, TaskRecord
 from penstock.tasks import Lane, Lease, Order, TaskState
@@ -38,8 +38,7 @@ def attempts(database: Database, tasks: Collection[int]) -> dict[int, tuple[Atte
 
 def keep_log(database: Database, lease: Lease, text: str) -> None:
     """Whoever lost the task may still say how far it came: the row is that of its own attempt."""
-    # the database's text has no zero byte; the end of a log says more than its beginning
-    tail = text.replace("\0", "\N{REPLACEMENT CHARACTER}")[-LOG_CHARACTERS:]
+    tail = storable(text)[-LOG_CHARACTERS:]  # the end of a log says more than its beginning
     database.run("keep_log", task=lease.task, attempt=lease.attempt, token=lease.token, log_tail=tail)
 
 

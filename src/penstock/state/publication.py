@@ -94,7 +94,8 @@ class Publication:
     def _start_over(self, done: IntervalSet) -> None:
         """Whatever the old table held is to be computed again, except what this commit brings."""
         no, database = self.generation.no, self._database
-        forget(database, no)
+        if self.generation.accepted_snapshot is not None:
+            forget(database, no, self.generation.accepted_snapshot)
         mark = find_mark(database, no, EVERYTHING, lambda _: True)
         mark = Mark(no, mark.old - done, mark.asked - done)
         reason = "its table was gone and has been made anew"

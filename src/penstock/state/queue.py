@@ -52,22 +52,33 @@ def enqueue(
 ) -> int:
     """Add tasks; an order that meets active work, or whose generation is no longer worked on, adds nothing.
 
-    Each slot is taken in the same transaction; where somebody else had it, that lane's orders are theirs too.
+    One transaction per model, so that one that is just publishing holds up no other. Each slot is taken in the
+    transaction of its model; where somebody else had it, that lane's orders are theirs too.
     """
-    with database.transaction():
-        # several planners would wait for each other's rows in different orders
-        database.run("lock_enqueue")
-        wanted = sorted({generations[order.model] for order in orders if order.model in generations})
-        # a statement does not see what others commit while it waits for them: so wait first, then look
-        database.run("share_generations", generations=wanted)
-        open_now = set(database.values("working_generations", int, generations=wanted))
-        lost = take_slots(database, slots)
-        mine = (order for order in orders if (order.model, order.lane) not in lost)
-        taken = [order for order in mine if generations.get(order.model) in open_now]
-        added = insert_orders(database, taken, generations)
-        if added:
-            database.run("wake")
+    added = 0
+    for model in sorted({order.model for order in orders} | {slot.model for slot in slots}):
+        own = [order for order in orders if order.model == model]
+        added += _enqueue(database, own, generations.get(model), [slot for slot in slots if slot.model == model])
+    if added:
+        database.run("wake")
     return added
+
+
+def _enqueue(database: Database, orders: Sequence[Order], generation: int | None, slots: Sequence[Slot]) -> int:
+    with database.transaction():
+        is_open = generation is not None and bool(orders) and _lock_open(database, generation)
+        lost = take_slots(database, slots)
+        mine = [order for order in orders if is_open and (order.model, order.lane) not in lost]
+        return insert_orders(database, mine, {order.model: generation for order in mine if generation is not None})
+
+
+def _lock_open(database: Database, generation: int) -> bool:
+    """Whether the generation is worked on; it stays so until the caller's transaction ends."""
+    # a statement does not see what others commit while it waits for them: so wait first, then look
+    database.run("share_generations", generations=[generation])
+    # several planners would wait for each other's rows in different orders
+    database.run("lock_enqueue", generation=generation)
+    return bool(database.values("working_generations", int, generations=[generation]))
 
 
 def insert_orders(

@@ -22,7 +22,8 @@ def due_slots(schedules: Iterable[ScheduleRecord], now: datetime) -> tuple[Slot,
 
 def write_schedules(database: Database, definitions: Sequence[Definition]) -> None:
     """Let exactly these cadences stand; one that is new or different starts counting now."""
-    wanted = [(one.name, lane, spec) for one in definitions for lane, spec in one.schedules]
+    # sorted: rows are locked in the order in which schedulers take slots
+    wanted = sorted((one.name, lane, spec) for one in definitions for lane, spec in one.schedules)
     database.run("keep_schedules", models=[model for model, _, _ in wanted], lanes=[lane for _, lane, _ in wanted])
     now = database.value("present", datetime)
     assert now is not None  # noqa: S101  the clock always answers

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from psycopg.types.json import Jsonb
 
 from penstock.intervals import NOTHING, IntervalSet
-from penstock.state.connection import Database
+from penstock.state.connection import Database, storable
 from penstock.state.records import SourceRecord
 
 SCAN_SECONDS = 600.0
@@ -60,4 +60,4 @@ def claim_scans(database: Database, models: Collection[str]) -> frozenset[str]:
 
 def record_source_error(database: Database, model: str, error: str) -> None:
     """The last good bounds stay."""
-    database.run("record_source_error", model=model, error=error)
+    database.run("record_source_error", model=model, error=storable(error))

@@ -121,8 +121,9 @@ class State:
     ) -> tuple[Change, ...]:
         return apply.apply(self.database, revision, bundle, manifest, definitions)
 
-    def cutover(self, ready: Collection[str]) -> tuple[str, ...]:
-        return apply.cutover(self.database, ready)
+    def cutover(self, ready: Collection[str], generations: Collection[int] | None = None) -> tuple[str, ...]:
+        """`generations`: those that were found complete; None takes whatever is being built."""
+        return apply.cutover(self.database, ready, generations)
 
     def active_revision(self) -> str | None:
         return self.database.value("active_revision", str)
@@ -288,9 +289,9 @@ class State:
         """Every commit up to `snapshot` was looked at."""
         audit.judged(self.database, generation, snapshot)
 
-    def forget_table(self, generation: int) -> None:
+    def forget_table(self, generation: int, expected: int) -> None:
         """The table is gone: the next publish makes a new one."""
-        audit.forget_table(self.database, generation)
+        audit.forget_table(self.database, generation, expected)
 
     # change
 

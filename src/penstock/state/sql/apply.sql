@@ -81,7 +81,9 @@ from dropped d where a.task = d.id and a.n = d.attempt and a.outcome is null;
 
 -- name: building_models
 -- Compared with the models asked for: all or none take over.
-select model from generation where model = any (%(models)s) and state = 'building';
+select model from generation
+where model = any (%(models)s) and state = 'building'
+  and (%(generations)s::bigint[] is null or no = any (%(generations)s::bigint[]));
 
 -- name: retire_current
 -- Before the promotion, because a model has one current generation at any moment.

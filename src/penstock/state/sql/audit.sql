@@ -15,4 +15,5 @@ where no = %(generation)s;
 
 -- name: forget_table
 -- Its files are gone: the next publish makes a new table, whose snapshots are counted from the beginning.
-update generation set accepted_snapshot = null, audited_snapshot = null where no = %(generation)s;
+update generation set accepted_snapshot = null, audited_snapshot = null
+where no = %(generation)s and accepted_snapshot = %(expected)s;

@@ -1,6 +1,6 @@
 -- name: lock_enqueue
--- Short and exclusive; named after the table of tasks of this schema.
-select pg_advisory_xact_lock(('task'::regclass::oid::int8 << 32) + 1);
+-- Short and exclusive for one generation.
+select pg_advisory_xact_lock(('generation'::regclass::oid::int8 << 32) + %(generation)s::bigint);
 
 -- name: share_generations
 -- The share lock holds off whoever wants to replace them until the tasks are in.

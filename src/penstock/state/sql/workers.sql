@@ -16,12 +16,21 @@ returning no;
 select pg_advisory_lock(('worker'::regclass::oid::int8 << 32) + %(no)s::bigint);
 
 -- name: heartbeat
--- Fenced: who lost the task gets no row back. A late heartbeat of the current attempt counts: it is slow but alone.
-update task t
-set lease_expires_at = clock() + make_interval(secs => %(lease_seconds)s)
-from unnest(%(tasks)s::bigint[], %(attempts)s::int[], %(tokens)s::uuid[]) as held (task, attempt, token)
-where t.id = held.task and t.attempt = held.attempt and t.lease_token = held.token and t.state = 'running'
-returning held.token;
+-- Fenced: who lost the task gets no row back. A late heartbeat of the current attempt counts: it is slow but alone. A
+-- row that somebody holds is not waited for: mostly it is being published, and one slow commit must not keep the other
+-- leases from being extended. While it is held nobody reaps it, and the next heartbeat comes long before its lease ends.
+with mine as materialized (
+  select t.id, held.token
+  from unnest(%(tasks)s::bigint[], %(attempts)s::int[], %(tokens)s::uuid[]) as held (task, attempt, token)
+  join task t on t.id = held.task and t.attempt = held.attempt and t.lease_token = held.token and t.state = 'running'
+), free as materialized (
+  select t.id from mine held join task t on t.id = held.id and t.lease_token = held.token
+  order by t.id for update of t skip locked
+), extended as (
+  update task t set lease_expires_at = clock() + make_interval(secs => %(lease_seconds)s)
+  from free where t.id = free.id
+)
+select token from mine;
 
 -- name: beat_workers
 -- For people: liveness is the lock.

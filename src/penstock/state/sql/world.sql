@@ -23,19 +23,25 @@ where m.removed_at is null;
 
 -- name: world_tasks
 -- Active tasks; dead ones and those that a person cancelled, with what has been covered of them since, and whether they
--- are held: for a run that began at some time whatever ended since then, else until the hold is over.
+-- are held: for a run that began at some time whatever ended since then, else until the hold is over. What always fails
+-- dies again and again: of those about the same positions the last one speaks for all.
+with ended as materialized (
+  select distinct on (generation, state, ranges) id
+  from task
+  where generation = any (%(generations)s) and (state = 'dead' or (state = 'cancelled' and held_until is not null))
+    and (%(dead_since)s::timestamptz is null or finished_at >= %(dead_since)s::timestamptz)
+  order by generation, state, ranges, id desc
+), told as materialized (
+  select id from ended
+  union all
+  select id from task where generation = any (%(generations)s) and state in ('queued', 'running', 'retrying')
+)
 select t.generation, t.state, t.lane, t.ranges, coalesce(since.covered, '{}'::int8multirange) as covered_since, last.error,
   t.held_until is not null and (t.held_until > clock() or %(dead_since)s::timestamptz is not null) as held
-from task t
+from told join task t on t.id = told.id
 left join lateral (
   select range_agg(c.range) as covered from coverage c
   where t.state in ('dead', 'cancelled') and c.kind = 'cover' and c.span && t.claim_range and c.at >= t.finished_at
 ) since on true
 left join attempt last on last.task = t.id and last.n = t.attempt - (case when t.state = 'running' then 1 else 0 end)
-where t.generation = any (%(generations)s)
-  and (
-    t.state in ('queued', 'running', 'retrying')
-    or ((t.state = 'dead' or (t.state = 'cancelled' and t.held_until is not null))
-      and (%(dead_since)s::timestamptz is null or t.finished_at >= %(dead_since)s::timestamptz))
-  )
 order by t.id desc;

@@ -1,0 +1,98 @@
+"""A worker's threads: one that breaks takes no others with it, and what was given up is not begun again."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from arrow_engine import ArrowEngine
+from deployment import Deployment
+from residents import residing, until
+
+from penstock.engine.job import Job, Staged, Step
+from penstock.errors import EngineError, StateError
+from penstock.runtime import roles
+from penstock.runtime.crew import Crew
+from penstock.runtime.heartbeat import Heartbeat
+from penstock.runtime.work import Bench
+from penstock.runtime.workspace import apply
+from penstock.state.store import State
+from penstock.tasks import Lease
+
+
+@pytest.fixture
+def trial(tmp_path: Path, dsn: str) -> Deployment:
+    made = Deployment.empty(tmp_path, dsn)
+    made.source("events", "axis: number\nscan: {incremental: 1s, full: 1h}\n")
+    made.land("events", range(10))
+    for name in ("fine", "odd"):
+        made.model(name, "select n, value from {{ ref('raw.events') }}")
+    with made.opened() as workspace:
+        apply(workspace)
+    return made
+
+
+class Odd(ArrowEngine):
+    """Breaks on one model, in a way that nobody foresaw, while another one is being computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._both, self._put_away = threading.Barrier(2), threading.Event()
+
+    def stage(self, job: Job, step: Step) -> Staged:
+        self._both.wait(30)
+        if job.model == "t.odd":
+            raise KeyError("nobody foresaw this")
+        self._put_away.wait(30)
+        raise EngineError("Spark was stopped")
+
+    def stop(self, *, quick: bool = False) -> None:
+        self._put_away.set()
+
+
+def test_a_bug_in_one_attempt_ends_the_worker_and_the_others_are_handed_back(trial: Deployment) -> None:
+    path = trial.root / "penstock.yml"
+    path.write_text(path.read_text() + "worker: {concurrency: 2}\n")
+    with residing(trial, roles.scheduler):
+        with residing(replace(trial, engine=Odd()), roles.worker) as worker:
+            assert worker.stop.wait(30)
+        assert isinstance(worker.error, KeyError)
+        until(trial, lambda world: not any(work.running for work in world.work.values()))
+    with trial.opened() as workspace:
+        ended = {task.model: workspace.state.attempts(task.id)[0].outcome for task in trial.tasks()}
+    assert ended == {"t.odd": "lost", "t.fine": "released"}
+
+
+class Deaf(State):
+    """Its claims are made, and the answers do not come."""
+
+    def claim(self, worker: str, models: object = None) -> Lease | None:
+        super().claim(worker, models)  # type: ignore[arg-type]
+        raise StateError("the connection was lost")
+
+
+def test_an_attempt_that_was_given_up_is_not_taken_for_a_claim_that_nobody_heard_of(trial: Deployment) -> None:
+    with residing(trial, roles.scheduler):
+        until(trial, lambda world: world.work["t.fine"].queued == 1)
+
+    with trial.opened() as workspace, Heartbeat(workspace.connect, "w", {}) as heartbeat:
+
+        def away_too_long(label: str) -> None:
+            if label == "staged":
+                heartbeat._leases.clear()
+
+        bench = Bench(lambda *_: workspace.site, workspace.state, trial.engine, away_too_long, heartbeat)
+        crew = Crew(bench, workspace.connect, heartbeat, 1)
+        assert crew.claim("w", frozenset({"t.fine"})) is not None
+        [(_, result)] = crew.collect(None)
+        assert result.outcome == "lost"
+        workspace.state.__class__ = Deaf
+        with pytest.raises(StateError):
+            crew.claim("w", frozenset({"t.fine"}))
+        workspace.state.__class__ = State
+        assert crew.claim("w", frozenset({"t.fine"})) is None
+        crew.close()
+    [task] = trial.tasks("fine")
+    assert task.state == "running"  # until its lease ends

@@ -1,0 +1,103 @@
+"""Rounds of a scheduler: what called for a lane is not forgotten before its tasks are in the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deployment import Deployment
+
+from penstock.errors import BusyError
+from penstock.runtime.metrics import Metrics
+from penstock.runtime.observing import TableEyes
+from penstock.runtime.revisions import Revisions
+from penstock.runtime.scheduler import Scheduler
+from penstock.runtime.workspace import apply
+from penstock.state.store import State
+
+NEVER = "scheduler: {sweep: 10 days}\n"
+DAILY = 'interval: 10\nschedules: {forwardfill: "@every 1d", backfill: "@every 1d"}'
+
+
+@pytest.fixture
+def trial(tmp_path: Path, dsn: str) -> Deployment:
+    made = Deployment.empty(tmp_path, dsn)
+    made.source("events", "axis: number\ncompleteness: inclusive\nscan: {incremental: 1s, full: 1h}\n")
+    path = made.root / "penstock.yml"
+    path.write_text(path.read_text() + NEVER)
+    return made
+
+
+@pytest.fixture
+def scheduler(trial: Deployment, request: pytest.FixtureRequest) -> Iterator[Scheduler]:
+    """One that has looked once: whatever it plans from now on, something called for."""
+    trial.model("copy", "select n, value from {{ ref('raw.events') }}", getattr(request, "param", "interval: 10"))
+    trial.land("events", range(10))
+    with trial.opened() as workspace:
+        apply(workspace)
+        revisions = Revisions(workspace.project, workspace.environ)
+        made = Scheduler(workspace.state, revisions, TableEyes(workspace.environ), Metrics())
+        made.round()
+        yield made
+
+
+def queued(trial: Deployment) -> int:
+    return sum(task.state == "queued" for task in trial.tasks("copy"))
+
+
+def more_rows_come(trial: Deployment, scheduler: Scheduler) -> None:
+    lease = scheduler.state.claim("w")
+    assert lease is not None
+    scheduler.round()
+    trial.land("events", range(10, 20))
+    trial.execute("update source set looked_at = null")
+
+
+def a_round_that_cannot_enqueue(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(*_: object) -> int:
+        raise BusyError("somebody else has the lock")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(State, "enqueue", busy)
+        with pytest.raises(BusyError):
+            scheduler.round()
+
+
+def test_what_could_not_be_enqueued_is_planned_again_in_the_next_round(
+    trial: Deployment, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more_rows_come(trial, scheduler)
+    a_round_that_cannot_enqueue(scheduler, monkeypatch)
+    scheduler.round()
+    assert queued(trial) == 1
+
+
+def test_control_a_scheduler_that_forgets_it_waits_for_the_sweep(
+    trial: Deployment, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more_rows_come(trial, scheduler)
+    a_round_that_cannot_enqueue(scheduler, monkeypatch)
+    scheduler._later = {}
+    scheduler.round()
+    assert queued(trial) == 0
+
+
+@pytest.mark.parametrize("scheduler", [DAILY], indirect=True)
+def test_a_lane_that_is_called_for_while_its_last_task_waits_is_planned_once_somebody_took_that(
+    trial: Deployment, scheduler: Scheduler
+) -> None:
+    def slot() -> None:
+        trial.execute("update schedule set next_at = clock() - interval '1 minute' where lane = 'forward'")
+
+    slot()
+    scheduler.round()
+    assert queued(trial) == 1
+    trial.land("events", range(10, 20))
+    trial.execute("update source set looked_at = null")
+    slot()
+    scheduler.round()
+    assert queued(trial) == 1  # slow workers make no longer queue
+    assert scheduler.state.claim("w") is not None
+    scheduler.round()
+    assert queued(trial) == 1
