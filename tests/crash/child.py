@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
@@ -34,7 +35,8 @@ class Fate:
         if label == self.label:
             self.left -= 1
             if self.left == 0:
-                os.kill(os.getpid(), self.number)
+                # to this thread: it would go on for a moment if another one had to be told first
+                signal.pthread_kill(threading.get_ident(), self.number)
 
 
 def broken(mechanism: str | None) -> None:
@@ -51,6 +53,10 @@ def broken(mechanism: str | None) -> None:
         from penstock.state import publication
 
         publication.fence = lambda *_: None  # type: ignore[assignment]
+    elif mechanism == "doubt":
+        from penstock.state import queue
+
+        queue.unheard_claim = lambda *_: None  # type: ignore[assignment]
     elif mechanism == "liveness":
         from penstock.engine import publish
 
