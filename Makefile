@@ -6,8 +6,9 @@ STAMP := $(VENV)/.installed
 # The suite runs far from UTC, so that a forgotten time zone shows.
 TEST_ENV := TZ=Australia/Brisbane
 FAST_TESTS := tests/unit
+CHAOS_SECONDS ?= 1800
 
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test check chaos fuzz format bench clean
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -27,7 +28,14 @@ check: $(STAMP)  ## format, lint, types, layers, fast tests
 	$(TEST_ENV) $(BIN)/python -m pytest -q $(FAST_TESTS)
 
 test: check  ## everything: real PostgreSQL, Spark and Delta
-	$(TEST_ENV) $(BIN)/python -m pytest -q tests --ignore=tests/unit
+	$(TEST_ENV) sh scripts/test.sh $(BIN)/python
+
+chaos: $(STAMP)  ## real processes, killed, stopped and cut off for CHAOS_SECONDS; PENSTOCK_SEED tells a story again
+	$(TEST_ENV) PENSTOCK_CHAOS_SECONDS=$(CHAOS_SECONDS) $(BIN)/python -m pytest -q -s tests/crash/test_chaos.py
+
+fuzz: $(STAMP)  ## many more examples in every test that draws its own
+	$(TEST_ENV) PENSTOCK_FUZZ=1 PYTHONPATH=tests/support $(BIN)/python -m pytest -q -p fuzzing --hypothesis-profile=fuzz \
+		--timeout=0 $$(grep -rl --include='*.py' -e hypothesis -e PENSTOCK_FUZZ tests/unit tests/integration)
 
 format: $(STAMP)  ## put the code in shape
 	$(BIN)/ruff format src tests benchmarks scripts
@@ -35,7 +43,7 @@ format: $(STAMP)  ## put the code in shape
 
 bench: $(STAMP)  ## measure; each script prints a table and writes benchmarks/results/*.json
 	@mkdir -p benchmarks/results
-	@for b in planner idle interval backfill; do $(BIN)/python benchmarks/$$b.py --json benchmarks/results/$$b.json || exit 1; done
+	@for b in planner claims wakeup scheduler idle idle_up interval backfill; do $(BIN)/python benchmarks/$$b.py --json benchmarks/results/$$b.json || exit 1; done
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) demo benchmarks/results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
