@@ -65,9 +65,9 @@ def test_status_shows_who_is_up(trial: Deployment, capsys: pytest.CaptureFixture
         trial.execute("update worker set stopping = true, heartbeat_at = clock() - interval '9 s' where id = 'first'")
         asking.status(options(trial), "fine", False)
         lines = capsys.readouterr().out.splitlines()
-    assert lines[-3] == "2 workers:"
-    assert re.fullmatch(r"  alpha:11 worker, 0 of 2 tasks, heartbeat (9|1\d) s ago, stopping", lines[-2])
-    assert re.fullmatch(r"  beta:12 scheduler, heartbeat \d+ s ago", lines[-1])
+    assert lines[-3] == "1 scheduler, 1 worker:"
+    assert re.fullmatch(r"  first \(pid 11\) worker, 0 of 2 tasks, heartbeat (9|1\d) s ago, stopping", lines[-2])
+    assert re.fullmatch(r"  second \(pid 12\) scheduler, heartbeat \d+ s ago", lines[-1])
 
 
 # attempts

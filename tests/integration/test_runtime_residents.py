@@ -14,12 +14,15 @@ from faults import Fault
 from postgres_server import own_server
 from residents import covers, everything, residing, until
 
-from penstock.intervals import ranges
+from penstock.intervals import Interval, ranges
 from penstock.runtime import heartbeat as beating
 from penstock.runtime import roles, triggers
+from penstock.runtime.progress import Silent
+from penstock.runtime.run import observe
 from penstock.runtime.workspace import apply
 from penstock.state import sources
 from penstock.state.connection import Database
+from penstock.tasks import Order
 
 QUICK = "axis: number\ncompleteness: inclusive\nscan: {incremental: 1s, full: 1h}\n"
 
@@ -330,3 +333,27 @@ def test_control_a_heartbeat_that_does_not_hear_its_connection_end_is_away_until
             with pytest.raises(AssertionError, match="not in time"):
                 known = "select 1 from worker where server = pg_postmaster_start_time()"
                 until(trial, lambda _: bool(trial.execute(known)), 5.0)
+
+
+def test_what_was_paused_or_cancelled_is_said_to_be_so(trial: Deployment) -> None:
+    trial.model("copy", "select n, value from {{ ref('raw.events') }}")
+    trial.land("events", range(40))
+    trial.run()
+    trial.land("events", range(40, 60))
+    with trial.opened() as workspace:
+        observe(workspace, Silent())
+        number = workspace.state.world().working["t.copy"].no
+        order = Order("t.copy", "forward", (Interval(40, 50),), ("raw.events",), "new rows")
+        workspace.state.enqueue([order], {"t.copy": number})
+        assert workspace.state.cancel_model("t.copy", "test") == 1
+    told = trial.status("t.copy")
+    assert told["health"] == "suspended"
+    assert told["reason"] == "cancelled: [40, 50) stays away until penstock resume t.copy"
+    with trial.opened() as workspace:
+        workspace.state.pause("t.copy", "test")
+    told = trial.status("t.copy")
+    assert (told["desired"], told["health"]) == ("paused", "suspended")
+    assert told["reason"] == "paused until penstock resume t.copy"
+    with trial.opened() as workspace:
+        workspace.state.resume("t.copy", "test")
+    assert trial.status("t.copy")["health"] == "lagging"

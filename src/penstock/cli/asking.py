@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -112,6 +113,8 @@ def status(options: Options, model: str | None, gaps: bool) -> None:
     if gaps:
         _print_gaps(rows)
     _print_workers(answer)
+    if answer["revision"] is None:
+        show.line("nothing was applied yet: penstock apply, run or up does it", "yellow")
 
 
 def _print_workers(answer: Mapping[str, object]) -> None:
@@ -119,10 +122,11 @@ def _print_workers(answer: Mapping[str, object]) -> None:
     if not isinstance(workers, list) or not workers:
         return
     now = datetime.fromisoformat(str(answer["at"]))
-    show.line(f"{show.count(len(workers), 'worker')}:")
+    roles = Counter(str(one["role"] or "worker") for one in workers)
+    show.line(", ".join(f"{count} {role}" for role, count in sorted(roles.items())) + ":")
     for one in workers:
         silent = max((now - datetime.fromisoformat(one["heartbeat_at"])).total_seconds(), 0)
-        facts = [f"{one['host']}:{one['pid']} {one['role'] or 'worker'}"]
+        facts = [f"{one['id']} (pid {one['pid']}) {one['role'] or 'worker'}"]
         if one["slots"] or one["tasks"]:
             facts.append(f"{one['tasks']} of {show.count(one['slots'] or one['tasks'], 'task')}")
         facts.append(f"heartbeat {silent:.0f} s ago")
@@ -218,7 +222,7 @@ def _print_attempts(row: Mapping[str, object], logs: bool) -> None:
 def _attempt_words(attempt: Mapping[str, object]) -> Iterator[str]:
     yield f"attempt {attempt['n']} by {attempt['worker']}:"
     yield str(attempt["outcome"] or "running")
-    if attempt["error_class"]:
+    if attempt["error_class"] not in (None, attempt["outcome"]):
         yield f"({attempt['error_class']})"
     if attempt["ended_at"]:
         took = datetime.fromisoformat(str(attempt["ended_at"])) - datetime.fromisoformat(str(attempt["started_at"]))

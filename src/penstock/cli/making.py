@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -145,7 +146,7 @@ def rerun(options: Options, model: str, start: str | None, end: str | None, no_w
             show.line(f"recomputing {found.name} {show.span(pairs, found.axis)}")
             if asked.descendants:
                 show.line(f"and, where its rows change, {', '.join(asked.descendants)}")
-        record(workspace, asked, options.environ.get("USER", "unknown"))
+        record(workspace, asked, getpass.getuser())
         live = workspace.state.workers()
         # workers alone do nothing about it: somebody has to plan it first
         planned = any(one.role in ("scheduler", "up") for one in live)
@@ -155,6 +156,8 @@ def rerun(options: Options, model: str, start: str | None, end: str | None, no_w
                 show.print_json({"recorded": True})
             elif others:
                 show.line(f"recorded; {show.count(len(others), 'worker')} will do it: penstock status shows how far")
+                if found.name in workspace.state.world().paused:
+                    show.line(f"but {found.name} is paused: penstock resume {found.name}", "yellow")
             return
         affected = workspace.interval_models((found.name, *asked.descendants))
         failed = _work(workspace, affected, options.json)

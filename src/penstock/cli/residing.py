@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import signal
 import sys
 import threading
@@ -120,8 +121,11 @@ def pause(options: Options, models: tuple[str, ...]) -> None:
 def resume(options: Options, subjects: tuple[str, ...]) -> None:
     def act(workspace: Workspace, subject: str, actor: str) -> str:
         if subject.isdigit():
-            held = workspace.state.resume_task(int(subject), actor)
-            return f"task {subject} may be planned again" if held else f"task {subject} was not held back"
+            if not workspace.state.resume_task(int(subject), actor):
+                raise UsageError(
+                    f"there is no task {subject} that is held back", hint="penstock tasks --history lists them"
+                )
+            return f"what task {subject} was about may be planned again"
         workspace.state.resume(subject, actor)
         return f"{subject} is active; what was held back may be planned again"
 
@@ -133,10 +137,11 @@ def cancel(options: Options, subjects: tuple[str, ...]) -> None:
     def act(workspace: Workspace, subject: str, actor: str) -> str:
         if subject.isdigit():
             if not workspace.state.cancel_task(int(subject), actor):
-                raise UsageError(f"task {subject} is not active", hint="penstock tasks lists those that are")
+                raise UsageError(f"there is no active task {subject}", hint="penstock tasks lists those that are")
             return f"task {subject} is cancelled; penstock resume {subject} lets it be planned again"
         count = workspace.state.cancel_model(subject, actor)
-        return f"{subject}: {show.count(count, 'task')} cancelled; penstock resume {subject} lets them be planned again"
+        again = f"; penstock resume {subject} lets them be planned again" if count else ""
+        return f"{subject}: {show.count(count, 'task')} cancelled{again}"
 
     with _open(options) as workspace:
         _steer(workspace, options, subjects, act)
@@ -155,7 +160,7 @@ def _steer(
 ) -> None:
     from penstock.models import IntervalModel
 
-    actor = options.environ.get("USER", "unknown")
+    actor = getpass.getuser()
     named = [subject if subject.isdigit() else workspace.resolve(subject) for subject in subjects]
     for name in named:
         if not name.isdigit() and not isinstance(workspace.project.graph.models[name], IntervalModel):

@@ -40,7 +40,9 @@ class Observation:
     stale: IntervalSet = NOTHING
     in_flight: IntervalSet = NOTHING
     failed: IntervalSet = NOTHING
-    """Ranges whose task died and whose cause nobody has fixed yet."""
+    """Ranges whose task died and whose cause nobody has fixed yet, or was cancelled."""
+    cancelled: IntervalSet = NOTHING
+    """Of these, what somebody cancelled."""
     paused: bool = False
 
 

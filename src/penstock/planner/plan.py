@@ -11,7 +11,7 @@ from penstock.planner.batches import CAPS, Caps, lane_orders
 from penstock.planner.explain import next_chunk, why_nothing
 from penstock.planner.lanes import LANES, Work, frontier, work
 from penstock.planner.observation import Observation, Wait
-from penstock.planner.verdicts import reason_to_wait, verdicts
+from penstock.planner.verdicts import held_words, reason_to_wait, verdicts
 from penstock.planner.words import place, span, spans
 from penstock.tasks import Lane, Order
 
@@ -92,8 +92,10 @@ def _waits(one: Work, *, moving: bool) -> Iterator[Wait]:
             yield Wait(name, why_nothing(one))
         else:
             yield Wait(name, reason_to_wait(one, chunk), "forward", chunk, verdicts(one, chunk))
-    if seen.failed:
-        yield Wait(name, f"failed: {spans(seen.failed, axis)} is not tried again until its cause is fixed")
+    if seen.cancelled:
+        yield Wait(name, held_words(name, seen.cancelled, axis))
+    if failed := seen.failed - seen.cancelled:
+        yield Wait(name, f"failed: {spans(failed, axis)} is not tried again until its cause is fixed")
     if seen.stale and (stale := seen.stale - one.repair - one.busy):
         last = Interval(*stale.edges[-2:])
         yield Wait(name, f"stale: {reason_to_wait(one, last)}", "repair", last, verdicts(one, last))

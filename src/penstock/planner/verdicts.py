@@ -52,8 +52,14 @@ def reason_to_wait(work: Work, chunk: Interval) -> str:
     return f"waiting for {where} to be complete: {_missing(work, chunk)}"
 
 
+def held_words(name: str, cancelled: IntervalSet, axis: str) -> str:
+    return f"cancelled: {spans(cancelled, axis)} stays away until penstock resume {name}"
+
+
 def _done(work: Work, chunk: Interval) -> str:
     seen, axis = work.seen, work.seen.model.axis
+    if cancelled := seen.cancelled.within(chunk.start, chunk.end):
+        return held_words(seen.model.name, cancelled, axis)
     if failed := seen.failed.within(chunk.start, chunk.end):
         return f"failed: {spans(failed, axis)} is not tried again until its cause is fixed (see the failed tasks)"
     if running := seen.in_flight.within(chunk.start, chunk.end):

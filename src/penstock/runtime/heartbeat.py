@@ -55,6 +55,7 @@ class Heartbeat:
     def __enter__(self) -> Heartbeat:
         self._state = self._connect()
         self._state.register_worker(self._worker, self._info)
+        self._beaten()
         for thread in self._threads:
             thread.start()
         return self

@@ -22,6 +22,8 @@ def _row(workspace: Workspace, record: TaskRecord, attempts: Iterable[AttemptRec
     model = workspace.project.graph.models.get(record.model)
     axis = model.axis if isinstance(model, IntervalModel) else ""
     scope = record.order.scope
+    # what is not there yet is not 0
+    cost = record.cost if record.state not in ("queued", "running") else None
     return {
         "id": record.id,
         "model": record.model,
@@ -34,11 +36,11 @@ def _row(workspace: Workspace, record: TaskRecord, attempts: Iterable[AttemptRec
         "reason": record.reason,
         "strategy": record.strategy,
         "strategy_reason": None,
-        "spark_jobs": record.cost.spark_jobs,
-        "rows_written": record.cost.rows_written,
-        "rows_read": record.cost.rows_read,
+        "spark_jobs": cost and cost.spark_jobs,
+        "rows_written": cost and cost.rows_written,
+        "rows_read": cost and cost.rows_read,
         "keys_affected": None,
-        "seconds": record.cost.seconds,
+        "seconds": cost and cost.seconds,
         "snapshot": record.snapshot,
         "error": record.error,
         "attempts": [_attempt(attempt) for attempt in attempts],

@@ -12,6 +12,7 @@ from penstock.models.axis import SECOND
 from penstock.planner.observation import Observation, Wait
 from penstock.planner.plan import permanent_gaps, plan
 from penstock.planner.ready import gaps
+from penstock.planner.verdicts import held_words
 from penstock.runtime.site import Site
 from penstock.runtime.survey import Survey
 from penstock.state.records import Work, WorkerRecord, World
@@ -117,6 +118,10 @@ def _interval(site: Site, survey: Survey, model: IntervalModel) -> dict[str, obj
 
 
 def _condition(seen: Observation, work: Work) -> Condition:
+    if seen.paused or seen.cancelled:
+        name, away = seen.model.name, seen.cancelled
+        why = f"paused until penstock resume {name}" if seen.paused else held_words(name, away, seen.model.axis)
+        return Condition("suspended", why)
     if work.dead_tasks:
         return Condition("failing", work.last_error or "its last task failed")
     decisions = plan(seen)

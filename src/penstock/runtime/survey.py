@@ -31,6 +31,7 @@ class Survey:
             stale=generation.stale if generation else NOTHING,
             in_flight=work.in_flight,
             failed=work.dead,
+            cancelled=work.cancelled,
             paused=model.name in self.world.paused,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
@@ -202,9 +202,14 @@ class _Publishing:
             if not isinstance(found, Commit):
                 return found
             self.outcome = found
-            publication.record(found, staged.cost, _strategy(staged.job), staged.warnings)
+            publication.record(found, _spent(staged, found), _strategy(staged.job), staged.warnings)
             bench.step("recorded")
         return found
+
+
+def _spent(staged: Staged, commit: Commit) -> Cost:
+    """Rows that came out equal were staged, and left there."""
+    return staged.cost if commit.written else replace(staged.cost, rows_written=0, bytes_written=0)
 
 
 def _accepted(state: State, lease: Lease) -> bool:

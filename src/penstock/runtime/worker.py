@@ -107,9 +107,16 @@ class Worker:
             revision, known = self.state.active_revision(), self._site and self._site.project.revision
             if revision != known or self._seen_at is None:
                 self._site = self.revisions.site(self.state.world(), self.state)
-                log("revision", revision=revision[:12] if revision else "none: run penstock apply")
+                self._tell_revision()
             self._seen_at = time.monotonic()
         return self._site
+
+    def _tell_revision(self) -> None:
+        if self._site is None:
+            log("nothing_applied", "warning", hint="penstock apply stores a project for workers to work on")
+            return
+        mine = sum(self.selection.matches(model) for model in self._site.graph.interval_models)
+        log("revision", "info" if mine else "warning", revision=self._site.project.revision[:12], models=mine)
 
     def _told(self, lease: Lease, result: Finished) -> None:
         self.metrics.task_ended(result)
@@ -122,6 +129,7 @@ class Worker:
             lane=lease.order.lane,
             intervals=len(lease.order.chunks),
             rows=result.rows if result.outcome == "succeeded" else None,
+            changed=result.written if result.outcome == "succeeded" else None,
             seconds=result.seconds,
             error=result.error,
         )

@@ -117,6 +117,8 @@ class Work:
     in_flight: IntervalSet = NOTHING
     dead: IntervalSet = NOTHING
     """Scopes of dead and cancelled tasks that are held: not to be planned yet."""
+    cancelled: IntervalSet = NOTHING
+    """Of these, what somebody cancelled."""
     waiting: frozenset[Lane] = frozenset()
     """Lanes with tasks that nobody has taken yet."""
     queued: int = 0

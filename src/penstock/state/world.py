@@ -88,6 +88,7 @@ def _model_work(tasks: list[_Task]) -> Work:
     return Work(
         in_flight=in_flight,
         dead=_union(left for task, left in held if task.held),
+        cancelled=_union(left for task, left in held if task.held and task.state == "cancelled"),
         waiting=frozenset(task.lane for task in active if task.state == "queued"),
         queued=states.count("queued"),
         running=states.count("running"),
