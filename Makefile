@@ -7,6 +7,7 @@ STAMP := $(VENV)/.installed
 TEST_ENV := TZ=Australia/Brisbane
 FAST_TESTS := tests/unit
 CHAOS_SECONDS ?= 1800
+CHAOS_DAYS ?= 2000
 
 .PHONY: help demo test check chaos fuzz format bench clean
 
@@ -30,7 +31,8 @@ check: $(STAMP)  ## format, lint, types, layers, fast tests
 test: check  ## everything: real PostgreSQL, Spark and Delta
 	$(TEST_ENV) sh scripts/test.sh $(BIN)/python
 
-chaos: $(STAMP)  ## real processes, killed, stopped and cut off for CHAOS_SECONDS; PENSTOCK_SEED tells a story again
+chaos: $(STAMP)  ## CHAOS_DAYS simulated, then real processes for CHAOS_SECONDS, killed, stopped and cut off; PENSTOCK_SEED tells a story again
+	$(TEST_ENV) PENSTOCK_DAYS=$(CHAOS_DAYS) $(BIN)/python -m pytest -q -s tests/integration/test_simulation.py -k quiet
 	$(TEST_ENV) PENSTOCK_CHAOS_SECONDS=$(CHAOS_SECONDS) $(BIN)/python -m pytest -q -s tests/crash/test_chaos.py
 
 fuzz: $(STAMP)  ## many more examples in every test that draws its own
