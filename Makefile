@@ -29,7 +29,7 @@ check: $(STAMP)  ## format, lint, types, layers, fast tests
 	$(TEST_ENV) $(BIN)/python -m pytest -q $(FAST_TESTS)
 
 test: check  ## everything: real PostgreSQL, Spark and Delta
-	$(TEST_ENV) sh scripts/test.sh $(BIN)/python
+	$(TEST_ENV) $(BIN)/python scripts/test.py
 
 chaos: $(STAMP)  ## CHAOS_DAYS simulated, then real processes for CHAOS_SECONDS, killed, stopped and cut off; PENSTOCK_SEED tells a story again
 	$(TEST_ENV) PENSTOCK_DAYS=$(CHAOS_DAYS) $(BIN)/python -m pytest -q -s tests/integration/test_simulation.py -k quiet
