@@ -1,4 +1,4 @@
-"""Runs the tests that need a JVM and the others side by side: either half alone leaves a core idle much of the time."""
+"""Runs the tests in two halves side by side: either alone leaves a core idle much of the time."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import subprocess
 import sys
 from tempfile import TemporaryFile
 
-WITHOUT_JVM = ("tests/integration", "tests/crash")
-WITH_JVM = ("tests/spark", "tests/acceptance")
+DEMO = ("tests/acceptance/test_demo.py", "tests/acceptance/test_make_demo.py")
+SPARK = ("tests/spark", "tests/acceptance", *(f"--ignore={file}" for file in DEMO))
+OTHERS = ("tests/integration", "tests/crash", *DEMO)
 
 
-def pytest(*folders: str) -> list[str]:
-    return [sys.executable, "-m", "pytest", "-q", "--durations=10", *folders]
+def pytest(half: tuple[str, ...]) -> list[str]:
+    return [sys.executable, "-m", "pytest", "-q", "--durations=10", *half]
 
 
 def main() -> int:
     """0 when both halves pass; the output of the second comes after that of the first."""
-    with TemporaryFile() as kept, subprocess.Popen(pytest(*WITHOUT_JVM), stdout=kept, stderr=kept) as beside:
-        codes = [subprocess.run(pytest(*WITH_JVM), check=False).returncode, beside.wait()]
+    with TemporaryFile() as kept, subprocess.Popen(pytest(OTHERS), stdout=kept, stderr=kept) as beside:
+        codes = [subprocess.run(pytest(SPARK), check=False).returncode, beside.wait()]
         kept.seek(0)
         sys.stdout.write(kept.read().decode(errors="replace"))
     return max(codes)
