@@ -22,6 +22,7 @@ import pytest
 from deltalake import DeltaTable
 from deployment import Deployment
 from network import Proxy
+from number_models import MODELS
 from postgres_server import PostgresServer, own_server
 from processes import Resident, Residents, Role
 
@@ -41,22 +42,6 @@ defaults: {retries: 20}
 worker: {concurrency: 2, shutdown_timeout: 10 seconds}
 scheduler: {sweep: 5 seconds, repair_delay: 1 second}
 """
-MODELS = {
-    "copy": ("select n, value from {{ ref('raw.numbers') }}", "interval: 10"),
-    "buckets": (
-        "select n - n % 10 as n, sum(value) as value from {{ ref('raw.numbers') }} group by 1",
-        "interval: {max: 20, min: 1, align: 10}",
-    ),
-    "rolling": (
-        "select a.n, sum(b.value) as value from {{ ref('t.copy') }} a "
-        "join {{ ref('t.copy') }} b on b.n > a.n - 15 and b.n <= a.n group by a.n",
-        "interval: 20\ndependencies: [{model: t.copy, before: 15}]",
-    ),
-    "totals": (
-        "select {{ bounds.start }} as n, sum(value) as value from {{ ref('t.buckets') }} having count(*) > 0",
-        "interval: 40",
-    ),
-}
 Rows = list[tuple[object, ...]]
 
 

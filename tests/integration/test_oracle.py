@@ -14,6 +14,7 @@ from faults import Fault, Killed, raising
 from memory_engine import MemoryEngine
 from memory_observer import MemoryObserver, unknown
 from memory_tables import Entry
+from number_models import MODELS
 from oracle import expected, holds
 
 from penstock.engine.job import Step
@@ -29,23 +30,6 @@ from penstock.runtime.workspace import apply, no_step
 from penstock.state.records import SourceRecord
 from penstock.state.store import State
 from penstock.tasks import Lease, Order
-
-MODELS = {
-    "copy": ("select n, value from {{ ref('raw.numbers') }}", "interval: 10"),
-    "buckets": (
-        "select n - n % 10 as n, sum(value) as value from {{ ref('raw.numbers') }} group by 1",
-        "interval: {max: 20, min: 1, align: 10}",
-    ),
-    "rolling": (
-        "select a.n, sum(b.value) as value from {{ ref('t.copy') }} a "
-        "join {{ ref('t.copy') }} b on b.n > a.n - 15 and b.n <= a.n group by a.n",
-        "interval: 20\ndependencies: [{model: t.copy, before: 15}]",
-    ),
-    "totals": (
-        "select {{ bounds.start }} as n, sum(value) as value from {{ ref('t.buckets') }} having count(*) > 0",
-        "interval: 40",
-    ),
-}
 
 
 class Always:

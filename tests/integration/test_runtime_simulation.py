@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 
+import number_models
 import pytest
 from deltalake import DeltaTable
 from deployment import Deployment
@@ -24,23 +25,8 @@ SEEDS = [int(seed) for seed in os.environ.get("PENSTOCK_SIMULATION_SEEDS", "1 2 
 STEPS = int(os.environ.get("PENSTOCK_SIMULATION_STEPS", "30"))
 LABELS = ("claimed", "intended", "computed", "files written", "staged", "locked", "table created", "head loaded",
           "delta committed", "recorded", "published")  # fmt: skip
-MODELS = {
-    "copy": ("select n, value from {{ ref('raw.numbers') }}", "interval: 10"),
-    "single": ("select n, value, {{ bounds.start }} as began from {{ ref('raw.numbers') }}", "interval: 25"),
-    "buckets": (
-        "select n - n % 10 as n, sum(value) as value from {{ ref('raw.numbers') }} group by 1",
-        "interval: {max: 20, min: 1, align: 10}",
-    ),
-    "rolling": (
-        "select a.n, sum(b.value) as value from {{ ref('t.copy') }} a "
-        "join {{ ref('t.copy') }} b on b.n > a.n - 15 and b.n <= a.n group by a.n",
-        "interval: 20\ndependencies: [{model: t.copy, before: 15}]",
-    ),
-    "totals": (
-        "select {{ bounds.start }} as n, sum(value) as value from {{ ref('t.buckets') }} having count(*) > 0",
-        "interval: 40",
-    ),
-}
+SINGLE = ("select n, value, {{ bounds.start }} as began from {{ ref('raw.numbers') }}", "interval: 25")
+MODELS = {"copy": number_models.MODELS["copy"], "single": SINGLE, **number_models.MODELS}
 Rows = list[tuple[object, ...]]
 
 

@@ -36,3 +36,15 @@ def raising(error: BaseException) -> Callable[[], object]:
         raise error
 
     return act
+
+
+@dataclass
+class Hang:
+    """Holds an attempt at a step: the test waits until it is there, and says when it may go on."""
+
+    reached: threading.Event = field(default_factory=threading.Event)
+    go_on: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self) -> None:
+        self.reached.set()
+        self.go_on.wait(60)
