@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import ClassVar, Literal
 
 ErrorClass = Literal["user", "engine", "lost", "conflict"]
@@ -58,7 +59,11 @@ class ProjectErrors(ProjectError):  # noqa: N818  # it is several
 class UnknownModelError(UsageError):
     def __init__(self, name: str, known: Iterable[str]) -> None:
         self.name, self.known = name, tuple(sorted(known))
-        super().__init__(f"no model named {name!r}; the project has {', '.join(self.known) or 'none'}")
+        near = nearest(name, self.known)
+        super().__init__(
+            f"no model named {name!r}; the project has {', '.join(self.known) or 'none'}",
+            hint=f"did you mean {near}?" if near else None,
+        )
 
 
 class StateError(PenstockError):
@@ -120,3 +125,14 @@ class LeaseLostError(AttemptError):
     """Somebody else owns the task now: stop, write nothing."""
 
     error_class = "lost"
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that was probably meant."""
+    by_folded = {one.lower(): one for one in known}
+    wanted = name.lower()
+    for close in get_close_matches(wanted, by_folded, n=5, cutoff=0.6):
+        # A database in common makes any two names look alike: the tables must be alike too.
+        if "." not in wanted or get_close_matches(wanted.split(".")[-1], [close.split(".")[-1]], cutoff=0.6):
+            return by_folded[close]
+    return None

@@ -31,6 +31,11 @@ class Interval:
     def size(self) -> int:
         return self.end - self.start
 
+    @property
+    def key(self) -> str:
+        """The name of a partition: what a query and a task call it."""
+        return f"{self.start}_{self.end}"
+
 
 @dataclass(frozen=True, slots=True)
 class IntervalSet:

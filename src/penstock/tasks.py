@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
-from penstock.intervals import Interval, IntervalSet
+from penstock.intervals import NOTHING, Interval, IntervalSet
 
 Lane = Literal["forward", "backfill", "repair"]
 TaskState = Literal["queued", "running", "retrying", "succeeded", "dead", "cancelled", "superseded"]
@@ -26,6 +26,20 @@ class Pin:
 
 Frontier = Mapping[str, Pin]
 """The pinned inputs of one attempt, by model name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Where rows of a table are no longer what they were, and how many of them where that is known."""
+
+    ranges: IntervalSet
+    rows: tuple[tuple[Interval, int], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.ranges)
+
+
+UNCHANGED = Changed(NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +83,12 @@ class ChunkResult:
     changed: bool
     digest: tuple[int, int, int] | None = None
     """Row count and hash sums of the rows that were committed; an adopted commit brings its own."""
+    differs: IntervalSet | None = None
+    """The positions whose rows are others than before; None: that is known of the whole chunk only."""
+
+    @property
+    def parts(self) -> tuple[Interval, ...]:
+        return (self.interval,) if self.differs is None else self.differs.parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +106,8 @@ class Commit:
 
     @property
     def changed(self) -> IntervalSet:
-        return IntervalSet.of(chunk.interval for chunk in self.chunks if chunk.changed)
+        """Where rows are others than before."""
+        return IntervalSet.of(part for chunk in self.chunks if chunk.changed for part in chunk.parts)
 
 
 @dataclass(frozen=True, slots=True)

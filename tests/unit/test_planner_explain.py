@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from observed import (
     OFF,
     built,
@@ -11,13 +12,12 @@ from observed import (
     group,
     model,
     observation,
-    partial,
     source,
     strict,
 )
 
 from penstock.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, Interval, ranges
-from penstock.models import Dependency, Limits, Schedules
+from penstock.models import Dependency, Limits, Schedules, Source
 from penstock.models.axis import position
 from penstock.planner import (
     Input,
@@ -88,11 +88,20 @@ def test_everything_outside_the_limits_is_said_to_be_outside() -> None:
 
 def test_a_change_reaches_the_chunks_that_look_back_or_ahead_at_it() -> None:
     one = model(strict(10), Dependency("p", before=24, after=5))
-    assert affected(one, "p", ranges((100, 103))) == ranges((90, 130))
-    assert affected(replace(one, interval=partial(0, 10)), "p", ranges((100, 103))) == ranges((95, 127))
-    assert affected(one, "other", ranges((100, 103))) == NOTHING
-    assert affected(replace(one, limits=Limits(95, 120)), "p", EVERYTHING) == ranges((95, 120))
-    assert affected(one, "p", EVERYTHING) == ranges((MIN_POSITION, MAX_POSITION))
+    p = Source(name="p", file="p.yml", position="at", axis="block")
+    assert affected(one, p, ranges((100, 103))) == ranges((95, 127))
+    assert affected(one, replace(p, name="other"), ranges((100, 103))) == NOTHING
+    assert affected(replace(one, limits=Limits(95, 120)), p, EVERYTHING) == ranges((95, 120))
+    assert affected(one, p, EVERYTHING) == ranges((MIN_POSITION, MAX_POSITION))
+
+
+@pytest.mark.parametrize("changes", [{"position": None, "axis": None}, {"axis": "second"}])
+def test_a_changed_lookup_reopens_everything_where_that_is_asked_for_and_else_nothing(changes: dict[str, None]) -> None:
+    p = replace(Source(name="p", file="p.yml", position="at", axis="block"), **changes)
+    assert affected(model(strict(10), "p"), p, EVERYTHING) == NOTHING
+    asking = model(strict(10), Dependency("p", on_change="rerun"))
+    assert affected(asking, p, ranges((1, 2))) == EVERYTHING
+    assert affected(asking, p, NOTHING) == NOTHING
 
 
 def test_the_chunk_that_holds_the_beginning_of_a_parent_does_not_wait_for_what_never_comes() -> None:

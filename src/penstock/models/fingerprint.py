@@ -2,7 +2,8 @@
 
 What counts: the text of the query without comments, spacing and letter case; the values of `env`, `var` and
 `self.interval` it uses; the position, the axis, and the dependencies with their look-back, since they decide which rows
-the query sees; of a source also where it is, how it is read, and whether its largest position is complete.
+the query sees; whether rows are replaced or appended, and by which key; of a source also where it is, how it is read,
+and whether its largest position is complete.
 
 What does not: the size and alignment of chunks that the query does not mention (old chunks stay valid when it changes),
 limits, schedules, fill, checks, layout, tags, descriptions, retries. A changed parent is not part of it either: that
@@ -51,6 +52,8 @@ def fingerprint(model: IntervalModel | Source, used: Mapping[str, object]) -> st
     else:
         groups = [[(d.model, d.before, d.after, d.optional) for d in group] for group in model.dependencies]
         told |= {"sql": normalised(model.sql), "dependencies": groups}
+        if model.update_strategy == "append":  # what replaces has no say here: its tables stay as they are
+            told["append"] = [sorted(model.unique_key), model.on_retract]
     text = json.dumps(told, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -132,6 +132,11 @@ class IntervalModel:
     max_inflight: int = 4
     cluster_by: tuple[str, ...] = ()
     deduplicate: bool = True
+    update_strategy: Literal["replace", "append"] = "replace"
+    unique_key: tuple[str, ...] = ()
+    """Columns that tell facts apart; only `append` has them."""
+    on_retract: Literal["keep", "retract"] = "keep"
+    """What becomes of a stored fact that the query no longer gives."""
     checks: tuple[Check, ...] = ()
     manage: Literal["engine", "user"] = "engine"
     on_schema_change: Literal["add_columns", "fail", "rebuild"] = "add_columns"

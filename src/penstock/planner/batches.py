@@ -37,7 +37,7 @@ def lane_orders(work: Work, lane: Lane, caps: Caps = CAPS) -> Iterator[Order]:
 
 def orders(work: Work, lane: Lane, chunks: Iterable[Interval], caps: Caps = CAPS) -> Iterator[Order]:
     """`chunks` in orders, in their sequence; all chunks of an order read the same members."""
-    model, found = work.seen.model, work.ready
+    model, found = work.seen.model, work.ready_for(lane)
     most = caps.widened if model.widens else caps.listed
     runs = 0
     batch: list[Interval] = []

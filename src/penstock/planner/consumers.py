@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from penstock.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
-from penstock.models import IntervalModel
+from penstock.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
+from penstock.models import IntervalModel, Model
 from penstock.planner.observation import Input, Observation
 from penstock.planner.ready import readiness
 
 
-def affected(model: IntervalModel, parent: str, changed: IntervalSet) -> IntervalSet:
-    """The positions of `model` whose rows may differ because `changed` positions of `parent` do."""
+def positioned(parent: Model, axis: str) -> bool:
+    """Whether a model on `axis` reads `parent` interval by interval; else it is a lookup, read whole."""
+    return parent.position is not None and (parent.axis or axis) == axis
+
+
+def affected(model: IntervalModel, parent: Model, changed: IntervalSet) -> IntervalSet:
+    """The positions of `model` whose rows may differ because `changed` positions of `parent` do.
+
+    Not the whole cells: new rows of an open cell concern nothing of it that was computed before.
+    """
     found = NOTHING
+    lookup = not positioned(parent, model.axis)
     for dependency in model.inputs:
-        if dependency.model == parent:
-            reached = IntervalSet.of(_reached(part, dependency.before, dependency.after) for part in changed)
-            found |= reached.outward(max(model.interval.align, 1))
+        if dependency.model != parent.name:
+            continue
+        if lookup:
+            found |= EVERYTHING if changed and dependency.on_change == "rerun" else NOTHING
+        else:
+            found |= IntervalSet.of(_reached(part, dependency.before, dependency.after) for part in changed)
     low = MIN_POSITION if model.limits.min is None else model.limits.min
     return found.within(low, MAX_POSITION if model.limits.max is None else model.limits.max)
 
@@ -35,11 +47,11 @@ def offered(seen: Observation, bytes_per_position: float = 0.0) -> Input:
     if not usable:
         why = "all of it is being recomputed" if seen.covered else "not built yet"
         return Input(name, "interval", NOTHING, None, why)
-    low = readiness(seen).low
     # stale ranges count here: a look-back must wait for their repair, not stop short of them
     first = seen.covered.edges[0]
-    if low is None:
-        return Input(name, "interval", usable, first, bytes_per_position=bytes_per_position)
+    low = readiness(seen).low
+    if low is None:  # its inputs were emptied: nothing will ever come below what it holds
+        low = first
     begun = first if seen.model.schedules.backfill == "off" else min(first, low)
     available = (usable | IntervalSet((MIN_POSITION, low))) - seen.stale
     return Input(name, "interval", available, begun, bytes_per_position=bytes_per_position)

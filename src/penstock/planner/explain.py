@@ -131,7 +131,11 @@ def _around(one: Work, at: int) -> Interval:
     low, high = grid.down(at), grid.down(at) + grid.size
     if grid.cell < grid.size:
         done = one.seen.covered | one.seen.in_flight | one.seen.failed
-        near = done if at in done else IntervalSet((at - grid.size, at + grid.size)) - done
+        if (held := done.part_at(at)) is not None:
+            # as its own lanes would have cut it from where it begins
+            start = held.start + (at - held.start) // grid.size * grid.size
+            return Interval(start, min(start + grid.size, held.end))
+        near = IntervalSet((at - grid.size, at + grid.size)) - done
         part = near.part_at(at) or Interval(at, at + 1)
         origin = max(part.start, at - grid.size + 1)
         low, high = grid.down(origin), min(max(grid.down(origin) + grid.size, at + 1), max(part.end, at + 1))
@@ -150,5 +154,5 @@ def _enqueued(one: Work, lane: Lane, chunk: Interval) -> Explanation:
         "repair": f"{where} is stale and everything it reads is there",
         "backfill": f"{where} was never built and everything it reads is there",
     }[lane]
-    choices = one.ready.choices(chunk) or ()
+    choices = one.ready_for(lane).choices(chunk) or ()
     return Explanation(seen.model.name, "enqueue", reason, verdicts(one, chunk), chunk, lane, choices)

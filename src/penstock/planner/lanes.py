@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from penstock.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.planner.observation import Observation
-from penstock.planner.ready import Readiness, readiness
+from penstock.planner.ready import Readiness, readiness, readiness_again
 from penstock.tasks import Lane
 
 LANES: tuple[Lane, ...] = ("forward", "repair", "backfill")
@@ -19,6 +19,8 @@ class Work:
 
     seen: Observation
     ready: Readiness
+    again: Readiness
+    """The same for what is covered and stale."""
     frontier: int | None
     """Forward goes on here; None when nothing was ever done and nothing is ready."""
     split: int
@@ -40,20 +42,31 @@ class Work:
                     newest_first = self.seen.model.fill.backfill == "newest"
                     yield from self._wanted_runs(MIN_POSITION, self.split, newest_first=newest_first)
 
+    def ready_for(self, lane: Lane) -> Readiness:
+        return self.again if lane == "repair" else self.ready
+
+    def ready_at(self, chunk: Interval) -> Readiness:
+        """What decides about `chunk`: whether it is computed for the first time or again."""
+        return self.again if self.reopened(chunk) else self.ready
+
+    def reopened(self, chunk: Interval) -> bool:
+        return bool(self.seen.stale.within(chunk.start, chunk.end)) and self.seen.covered.covers(chunk)
+
     def chunks(self, lane: Lane) -> Iterator[Interval]:
         for run in self.runs(lane):
             yield from self.cut(run, lane)
 
     def cut(self, run: Interval, lane: Lane, near: int | None = None) -> Iterator[Interval]:
         """The chunks of `run` (from the one that holds `near` on), less one at its end that has to wait for more."""
-        grid, splits = self.ready.grid, self.ready.splits
+        found = self.ready_for(lane)
+        grid, splits = found.grid, found.splits
         if run.end <= grid.down(run.start) + grid.cell and (grid.least <= 1 or lane == "repair"):
             yield run
             return
         if lane == "forward" or (lane == "backfill" and self.seen.model.fill.backfill == "oldest"):
-            pieces = grid.upwards(run, self.ready.reach if splits else None, near)
+            pieces = grid.upwards(run, found.reach if splits else None, near)
         else:
-            pieces = grid.downwards(run, self.ready.reach_back if splits else None, near)
+            pieces = grid.downwards(run, found.reach_back if splits else None, near)
         if grid.least <= 1 or lane == "repair" or self.closed(run):
             yield from pieces
             return
@@ -123,7 +136,14 @@ def work(seen: Observation) -> Work:
     split = MIN_POSITION if reached is None else found.grid.down(reached)
     if seen.model.schedules.forwardfill == "off":
         split = MAX_POSITION
-    return Work(seen, found, reached, split, busy, _repair(seen, found, busy))
+    again = readiness_again(seen, found) if seen.stale else found
+    return Work(seen, found, again, reached, split, busy, _repair(seen, found, again) - busy)
+
+
+def repairable(seen: Observation) -> IntervalSet:
+    """What is stale and could be computed now, whoever works on it."""
+    found = readiness(seen)
+    return _repair(seen, found, readiness_again(seen, found))
 
 
 def frontier(seen: Observation, found: Readiness) -> int | None:
@@ -146,13 +166,16 @@ def _newest_start(found: Readiness, start: int, end: int) -> int:
     return max(earliest, found.grid.up(found.reach_back(end))) if found.splits else earliest
 
 
-def _repair(seen: Observation, found: Readiness, busy: IntervalSet) -> IntervalSet:
+def _repair(seen: Observation, found: Readiness, again: Readiness) -> IntervalSet:
+    """Whole cells that are stale and can be read again, as far as they are covered or ready anyway."""
     if not seen.stale:
         return NOTHING
     parts: list[Interval] = []
     cell = found.grid.cell
-    for window in found.windows(found.grid.down(seen.stale.edges[0]), found.grid.up(seen.stale.edges[-1])):
+    for window in again.windows(found.grid.down(seen.stale.edges[0]), found.grid.up(seen.stale.edges[-1])):
         if stale := seen.stale.within(window.start, window.end):
-            allowed = found.allowed(window)
-            parts += (stale & allowed).outward(cell) & allowed
-    return IntervalSet.of(parts) - busy
+            whole = seen.covered.within(window.start, window.end) | found.ready_in(window)
+            # a cell of which some cannot be read is not computed from the rest
+            possible = whole - (whole - again.places(window)).outward(cell)
+            parts += (stale & possible).outward(cell) & possible
+    return IntervalSet.of(parts)

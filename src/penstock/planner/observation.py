@@ -28,6 +28,10 @@ class Input:
     """An estimate that bounds batches; 0 when unknown."""
     lag: int = 0
     """What was taken off the end of a source already; only said, never subtracted again."""
+    observed: bool = True
+    """False: nobody has seen this source yet."""
+    expired: int | None = None
+    """Rows of a source below this position have left at the old end: what was made of them cannot be made again."""
 
 
 @dataclass(frozen=True, slots=True)

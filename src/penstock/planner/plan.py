@@ -47,14 +47,14 @@ def recheck(seen: Observation, order: Order) -> Order | Wait:
     if _is_done(seen, order.scope):
         return Wait(seen.model.name, f"up to date: {spans(order.scope, axis)} is covered", order.lane)
     for chunk in order.chunks:
-        if why := _objection(one, chunk):
+        if why := _objection(one, chunk, order.lane):
             return Wait(seen.model.name, why, order.lane, chunk, verdicts(one, chunk))
     if (gap := _gap_below(one, order)) is not None:
         why = f"in strict order (allow_gap_skipping is false): what lies below {place(gap.start, axis)} comes first"
         return Wait(seen.model.name, why, order.lane, gap, verdicts(one, gap))
     if _holds(one, order):
         return order
-    fresh = {one.ready.choices(chunk) for chunk in order.chunks}
+    fresh = {one.ready_for(order.lane).choices(chunk) for chunk in order.chunks}
     if len(fresh) == 1 and (choices := fresh.pop()) is not None:
         return replace(order, choices=choices)
     return Wait(seen.model.name, "its chunks must read different inputs now: plan again", order.lane)
@@ -116,11 +116,15 @@ def _newest_blocked(one: Work) -> Interval | None:
     return None
 
 
-def _objection(one: Work, chunk: Interval) -> str:
-    seen, found = one.seen, one.ready
+def _objection(one: Work, chunk: Interval, lane: Lane) -> str:
+    seen, found = one.seen, one.ready_for(lane)
     running = seen.in_flight.within(chunk.start, chunk.end)
     inside = found.low is not None and found.low <= chunk.start and found.high is not None and chunk.end <= found.high
     ready = inside and not running and found.choices(chunk) is not None
+    if ready and found is not one.ready:
+        # where it reaches beyond what was complete once, the inputs must reach now
+        beyond = IntervalSet((chunk.start, chunk.end)) - seen.covered.within(chunk.start, chunk.end)
+        ready = not (beyond and beyond - one.ready.ready_in(chunk))
     return reason_to_wait(one, chunk) if seen.paused or not ready else ""
 
 
@@ -144,7 +148,7 @@ def _gap_below(one: Work, order: Order) -> Interval | None:
 
 def _holds(one: Work, order: Order) -> bool:
     """The members the order was planned with still cover every chunk."""
-    groups = one.ready.groups
+    groups = one.ready_for(order.lane).groups
     if len(groups) != len(order.choices):
         return False
     for group, choice in zip(groups, order.choices, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet, intersection
 from penstock.models import Dependency, Group, IntervalModel
@@ -109,6 +109,13 @@ class Readiness:
         """The cells of `window` that are ready, and the open one at the tip where partial chunks may be."""
         return self.on_grid(self.places(window))
 
+    def ready_in(self, window: Interval) -> IntervalSet:
+        """What is allowed of any stretch, also of one that reaches beyond the bounds."""
+        if self.low is None or self.high is None:
+            return NOTHING
+        start, end = max(window.start, self.low), min(window.end, self.high)
+        return self.allowed(Interval(start, end)) if start < end else NOTHING
+
     def on_grid(self, places: IntervalSet) -> IntervalSet:
         """The whole cells of `places`; they are cut short by the limits, and at the tip where partial chunks may be."""
         if not any(edge % self.grid.cell for edge in places.edges):
@@ -139,6 +146,34 @@ def readiness(seen: Observation) -> Readiness:
     tip = None if low is None or high is None else _end_below(groups, high)
     splits = any(len(group) > 1 and not optional(group) for group in groups)
     return Readiness(model, grid, groups, low, high, end, tip, seen.covered, splits)
+
+
+def readiness_again(seen: Observation, found: Readiness) -> Readiness:
+    """The same for what was computed before: there a source was complete once, wherever it begins and ends now.
+
+    Rows that were deleted since, even all of them, are read as they are now; only what expired is not made again.
+    """
+    first, end = seen.covered.first, seen.covered.end
+    if first is None or end is None:
+        return found
+    groups = tuple(
+        tuple(_complete_once(offer, found.grid) for offer in group) if len(group) == 1 else group
+        for group in found.groups
+    )
+    limits = found.model.limits
+    low = first if found.low is None else min(first, found.low)
+    high = end if found.high is None else max(end, found.high)
+    low = low if limits.min is None else max(low, limits.min)
+    high = high if limits.max is None else min(high, limits.max)
+    return replace(found, groups=groups, low=low, high=high, tip=high)
+
+
+def _complete_once(offer: Offer, grid: Grid) -> Offer:
+    if offer.input.kind != "source" or not offer.input.observed:
+        return offer
+    expired = offer.input.expired
+    counted = IntervalSet((MIN_POSITION if expired is None else grid.down(expired), MAX_POSITION))
+    return replace(offer, counted=counted, places=counted)
 
 
 def _last_sign(positioned: list[Offer]) -> int | None:
@@ -201,7 +236,7 @@ def _offers(group: Group, seen: Observation, grid: Grid) -> tuple[Offer, ...]:
 
 
 def _unseen(name: str) -> Input:
-    return Input(name, "source", NOTHING, None, "never observed")
+    return Input(name, "source", NOTHING, None, "never observed", observed=False)
 
 
 def _eroded(counted: IntervalSet, first: int | None, before: int, after: int) -> IntervalSet:

@@ -12,7 +12,7 @@ from penstock.planner.words import length, place, span, spans
 def verdicts(work: Work, chunk: Interval) -> tuple[Verdict, ...]:
     """One verdict per member of each dependency group, then those about the model's own settings."""
     found: list[Verdict] = []
-    for group in work.ready.groups:
+    for group in work.ready_at(chunk).groups:
         chosen = False
         for offer in group:
             found.append(_verdict(offer, group, chunk, work.seen.model.axis, passed_over=chosen))
@@ -44,7 +44,10 @@ def reason_to_wait(work: Work, chunk: Interval) -> str:
         return "paused"
     if done := _done(work, chunk):
         return done
-    for check in (_outside, _blocked, _too_short, _out_of_order, _lane_off):
+    checks = (
+        (_outside, _blocked) if work.reopened(chunk) else (_outside, _blocked, _too_short, _out_of_order, _lane_off)
+    )
+    for check in checks:
         if why := check(work, chunk):
             return why
     if seen.failed.outward(work.ready.grid.cell).within(chunk.start, chunk.end):
@@ -80,10 +83,11 @@ def _outside(work: Work, chunk: Interval) -> str:
 
 
 def _blocked(work: Work, chunk: Interval) -> str:
-    axis, low, end = work.seen.model.axis, work.ready.low, work.ready.inputs_end
+    found = work.ready_at(chunk)
+    axis, low, end = work.seen.model.axis, found.low, found.inputs_end
     reasons = [
         _waiting(group, [_lacking(offer, chunk, axis) for offer in group])
-        for group in work.ready.groups
+        for group in found.groups
         if not optional(group) and not any(offer.covers(chunk) for offer in group)
     ]
     if reasons:
@@ -92,7 +96,7 @@ def _blocked(work: Work, chunk: Interval) -> str:
         return unbounded
     if low is not None and chunk.start < low:
         return f"nothing to compute: the inputs begin at {place(low, axis)}"
-    if work.ready.high is not None and chunk.end > work.ready.high:
+    if found.high is not None and chunk.end > found.high:
         buffer = work.seen.model.fill.buffer
         has = "nothing" if end is None else place(end, axis)
         return (
@@ -162,6 +166,8 @@ def _value(offer: Offer, chunk: Interval, axis: str) -> str:
     lacking = _lacked(offer, chunk)
     if lacking is not None and not (offer.input.kind == "source" and lacking.end == offer.need(chunk).end):
         return f"lacks {span(lacking, axis)}"
+    if offer.input.kind == "source" and offer.counted.end == MAX_POSITION:
+        return "was complete once"
     if offer.input.kind == "source" and offer.counted.end is not None:
         return f"has up to {place(offer.counted.end, axis)}"
     part = offer.counted.part_at(chunk.start)
@@ -181,6 +187,9 @@ def _lacking(offer: Offer, chunk: Interval, axis: str) -> str:
     if lacking.end == need.end and end is not None and end <= need.end and end != MAX_POSITION:
         lag = f" (lag {length(offer.input.lag, axis)} applied)" if offer.input.lag else ""
         return f"needs up to {place(need.end, axis)}, has {place(end, axis)}{lag}"
+    if offer.input.expired is not None and lacking.start < offer.input.expired:
+        gone = place(offer.input.expired, axis)
+        return f"its rows before {gone} have left: computing it again would lose what was made of them"
     if offer.input.kind == "source":
         return f"its first row is at {place(offer.counted.edges[0], axis)}, needs from {place(need.start, axis)}"
     return f"{span(lacking, axis)} is not built yet, or is being recomputed"

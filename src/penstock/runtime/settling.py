@@ -11,6 +11,7 @@ from penstock.errors import ConflictError
 from penstock.intervals import IntervalSet
 from penstock.models import Graph
 from penstock.planner.consumers import affected
+from penstock.planner.lanes import repairable
 from penstock.planner.ready import ready
 from penstock.runtime.site import Site
 from penstock.runtime.survey import Survey
@@ -49,9 +50,11 @@ def settle(
 
 def _affected(graph: Graph, step: Step, child: str, parent: str, changed: IntervalSet) -> IntervalSet:
     step("event read")
-    if child not in graph.models:  # nothing is wrong with the event: the next look knows that revision
+    if (
+        child not in graph.models or parent not in graph.models
+    ):  # nothing is wrong with the event: the next look knows that revision
         raise ConflictError(f"another revision was applied meanwhile, in which {child} reads {parent}")
-    return affected(graph.interval_model(child), parent, changed)
+    return affected(graph.interval_model(child), graph.models[parent], changed)
 
 
 def _cutover(state: State, site: Site, world: World) -> tuple[str, ...]:
@@ -63,6 +66,6 @@ def _cutover(state: State, site: Site, world: World) -> tuple[str, ...]:
     for name in building:
         seen = survey.observation(site.graph.interval_model(name))
         old = world.current.get(name)
-        if (seen.stale & ready(seen)) or (old and (old.covered & ready(seen)) - seen.covered):
+        if repairable(seen) or (old and (old.covered & ready(seen)) - seen.covered):
             return ()
     return state.cutover(building, [world.working[name].no for name in building])

@@ -7,10 +7,11 @@ from typing import Literal
 
 from penstock.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet
 from penstock.models import Graph, IntervalModel, Source
-from penstock.planner.consumers import offered
+from penstock.planner.consumers import offered, positioned
+from penstock.planner.grid import Grid
 from penstock.planner.observation import Input, Observation
 from penstock.project import Project
-from penstock.state.records import SourceRecord, Work, World
+from penstock.state.records import Generation, SourceRecord, Work, World
 
 
 class Survey:
@@ -28,7 +29,7 @@ class Survey:
             model=model,
             inputs={dependency.model: self.input(dependency.model, model.axis) for dependency in model.inputs},
             covered=generation.covered if generation else NOTHING,
-            stale=generation.stale if generation else NOTHING,
+            stale=stale_cells(model, generation) if generation else NOTHING,
             in_flight=work.in_flight,
             failed=work.dead,
             cancelled=work.cancelled,
@@ -45,6 +46,12 @@ class Survey:
         return self._inputs[name]
 
 
+def stale_cells(model: IntervalModel, generation: Generation) -> IntervalSet:
+    """What is stale, in the whole cells that are computed as one."""
+    cells = generation.stale.outward(Grid.of(model.interval).cell)
+    return cells & generation.covered if cells else NOTHING
+
+
 def superseded(project: Project, world: World) -> bool:
     """Whether another revision is active: the tables are no longer those that this project's queries fill."""
     return world.revision not in (None, project.revision)
@@ -56,15 +63,14 @@ def without_own(seen: Observation, scope: IntervalSet) -> Observation:
 
 
 def _source_input(source: Source, axis: str, record: SourceRecord | None) -> Input:
-    positioned = source.position is not None and (source.axis or axis) == axis
-    kind: Literal["source", "lookup"] = "source" if positioned else "lookup"
+    kind: Literal["source", "lookup"] = "source" if positioned(source, axis) else "lookup"
     if record is None or record.observed_at is None:
         why = record.error if record and record.error else "it was never observed"
-        return Input(source.name, kind, NOTHING, None, why_empty=why)
-    if not positioned:
+        return Input(source.name, kind, NOTHING, None, why_empty=why, observed=False)
+    if kind == "lookup":
         return Input(source.name, "lookup", EVERYTHING, None)
     if record.min_pos is None or record.end_pos is None:
-        return Input(source.name, "source", NOTHING, None, why_empty="it has no rows yet")
+        return Input(source.name, "source", NOTHING, None, why_empty="it has no rows yet", expired=record.expired_pos)
     length = max(record.end_pos - record.min_pos, 1)
     return Input(
         source.name,
@@ -73,4 +79,5 @@ def _source_input(source: Source, axis: str, record: SourceRecord | None) -> Inp
         record.min_pos,
         bytes_per_position=(record.bytes or 0) / length,
         lag=source.lag,
+        expired=record.expired_pos,
     )
