@@ -12,7 +12,9 @@ import psycopg
 import pytest
 from invariants import violations
 from kept import bring_back, keep, stop_clock
+from orderings import orders
 from preemption import Act, Preempted, answer, gated, preempt, statements_of
+from reaches import same
 
 from penstock.intervals import NOTHING, IntervalSet, ranges
 from penstock.planner.coverage import Coverage, invalidated, published
@@ -21,27 +23,13 @@ from penstock.state.connection import Database
 from penstock.state.records import SourceRecord
 from penstock.state.statements import statements
 from penstock.state.store import State
-from penstock.tasks import Lease
+from penstock.tasks import Changed, Lease
 
 if TYPE_CHECKING:
     from conftest import Story
 
 EVERY_STEP = os.environ.get("PENSTOCK_FUZZ") == "1"
 Actor = Iterator[None]
-
-
-def orders(*lengths: int) -> Iterator[tuple[int, ...]]:
-    """Every way to merge actors of so many steps, each in its own order."""
-    if not any(lengths):
-        yield ()
-    for actor, left in enumerate(lengths):
-        if left:
-            for rest in orders(*(n - (i == actor) for i, n in enumerate(lengths))):
-                yield (actor, *rest)
-
-
-def same(child: str, parent: str, changed: IntervalSet) -> IntervalSet:
-    return changed
 
 
 # one transaction per step
@@ -133,7 +121,7 @@ class Scene:
 
     def observation(self) -> Actor:
         changed, after = self.moved((3, 12)), self.observed + 1
-        assert self.story.state.record_source(record(after), self.observed, changed)
+        assert self.story.state.record_source(record(after), self.observed, Changed(changed))
         self.observed = after
         yield
         self.story.state.handle_events(same)
@@ -298,13 +286,14 @@ class Meeting:
         story.enqueue(story.order((40, 50)), story.order((50, 60)))
         epoch = story.state.intend(lease, story.frontier(lease), 1, "")
         commit, failed = story.commit(lease, epoch), story.commit(failing, epoch)
-        story.state.record_source(record(2), 1, changed)
+        story.state.record_source(record(2), 1, Changed(changed))
         stop_clock(self.looking, 200)
         return {
             "publish": lambda state: story.record(lease, commit, state),
             "publish the other": lambda state: story.record(failing, failed, state),
             "invalidate": lambda state: state.invalidate("core.a", changed, "again", "me") and None,
             "news": lambda state: state.handle_events(same),
+            "reset": lambda state: begin_again(state, generations["core.a"]),
             "cancel": lambda state: state.cancel_task(lease.task, "me"),
             "cancel all": lambda state: state.cancel_model("core.a", "me"),
             "reap": lambda state: state.reap() and None,
@@ -363,6 +352,11 @@ class Meeting:
         return came, self.found(reaped="reap" in (first, second))
 
 
+def begin_again(state: State, generation: int) -> None:
+    with state.resetting(generation) as reset:
+        reset.record(9)
+
+
 def claimed(lease: Lease | None) -> object:
     return lease and (lease.order.scope, lease.attempt, lease.epoch)
 
@@ -408,6 +402,9 @@ PAIRS = [
     ("apply", "news"),
     ("apply", "invalidate"),
     ("news", "invalidate"),
+    ("reset", "enqueue"),
+    ("reset", "claim"),
+    ("reset", "split"),
     ("reap", "cancel all"),
     ("reap", "apply"),
     ("reap", "reap"),

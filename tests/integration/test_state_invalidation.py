@@ -8,19 +8,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
+from reaches import same
 
 from penstock.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
 from penstock.state import events
 from penstock.state.records import Definition, SourceRecord
 from penstock.state.statements import statements
-from penstock.tasks import Pin
+from penstock.tasks import Changed, Pin
 
 if TYPE_CHECKING:
     from conftest import Story
-
-
-def same(child: str, parent: str, changed: IntervalSet) -> IntervalSet:
-    return changed
 
 
 def handle(story: Story) -> int:
@@ -390,14 +387,14 @@ def test_changed_rows_of_a_source_reach_its_consumers_with_the_observation(story
     story.state.record_source(record(3), None)
     story.build((0, 10), (10, 20), inputs=3)
     handle(story)
-    assert story.state.record_source(record(4), 3, ranges((0, 5)))
+    assert story.state.record_source(record(4), 3, Changed(ranges((0, 5))))
     handle(story)
     assert story.stale() == ranges((0, 5))
 
 
 def test_an_observation_that_is_dropped_tells_nothing(story: Story) -> None:
     story.state.record_source(record(3), None)
-    assert not story.state.record_source(record(4), 2, ranges((0, 5)))
+    assert not story.state.record_source(record(4), 2, Changed(ranges((0, 5))))
     assert story.state.world().events == 0
 
 
@@ -405,7 +402,16 @@ def test_a_replaced_table_is_everything_whatever_its_snapshot(story: Story) -> N
     story.state.record_source(record(30), None)
     story.build((0, 10), inputs=30)
     handle(story)
-    story.state.record_source(record(2, table="table-2"), 30, EVERYTHING)
+    story.state.record_source(record(2, table="table-2"), 30, Changed(EVERYTHING))
+    handle(story)
+    assert story.stale() == ranges((0, 10))
+
+
+def test_older_files_of_the_same_table_that_were_put_back_are_everything_too(story: Story) -> None:
+    story.state.record_source(record(30), None)
+    story.build((0, 10), inputs=30)
+    handle(story)
+    story.state.record_source(record(2), 30, Changed(EVERYTHING))
     handle(story)
     assert story.stale() == ranges((0, 10))
 
@@ -416,7 +422,7 @@ def test_a_source_without_snapshots_is_ordered_by_epoch(story: Story, snapshot: 
     lease = story.lease((0, 10))
     frontier = {"raw.events": Pin("csv", None)}
     epoch = story.state.intend(lease, frontier, None, "")
-    story.state.record_source(record(snapshot), snapshot, ranges((0, 5)))
+    story.state.record_source(record(snapshot), snapshot, Changed(ranges((0, 5))))
     handle(story)
     story.record(lease, replace(story.commit(lease, epoch), frontier=frontier))
     assert story.stale() == ranges((0, 5))

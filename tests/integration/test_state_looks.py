@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -131,3 +132,11 @@ def test_without_comparing_again_both_would_look(
         sources.execute("update source set looked_at = null")
     one, two = claimed_while_another_is_about_to(sources, connect)
     assert one & two
+
+
+def test_a_slow_look_at_the_table_that_was_replaced_is_dropped(story: Story) -> None:
+    state = story.state
+    assert state.record_source(seen(5), None)
+    assert state.record_source(replace(seen(5), table_id="another"), 5, expected_table=seen(5).table_id)
+    assert not state.record_source(seen(6), 5, expected_table=seen(5).table_id)
+    assert state.record_source(replace(seen(6), table_id="another"), 5, expected_table="another")

@@ -283,6 +283,25 @@ def test_equal_rows_do_not_hide_a_commit_of_somebody_else(story: Story) -> None:
     assert snapshots(story) == (2, 1)
 
 
+def told(story: Story) -> list[object]:
+    return [ranges for (ranges,) in story.execute("select ranges::text from event order by no")]
+
+
+def test_rows_that_equal_those_of_a_commit_nobody_accepted_are_news_to_consumers(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task was cancelled right after its Delta commit: what comes next equals it, but consumers read the old rows."""
+    story.build((0, 10), snapshot=1)
+    before = told(story)
+    story.publish(story.lease((0, 10)), snapshot=1, changed=False)
+    assert told(story) == before
+    story.publish(story.lease((0, 10)), snapshot=2, changed=False)
+    assert told(story) == [*before, "{[0,10)}"]
+    monkeypatch.setattr(Publication, "_follows", lambda *_: True)
+    story.publish(story.lease((0, 10)), snapshot=3, changed=False)
+    assert told(story) == [*before, "{[0,10)}"], "without that rule nobody hears of it"
+
+
 def test_an_adopted_commit_fills_the_gap_that_it_left(story: Story) -> None:
     lease = story.lease((0, 10))
     story.build((10, 20), snapshot=1)

@@ -16,6 +16,7 @@ from psycopg.conninfo import make_conninfo
 from penstock.errors import StateError
 from penstock.intervals import EVERYTHING, ranges
 from penstock.state.connection import Database
+from penstock.state.pins import News
 from penstock.state.records import SourceRecord
 from penstock.state.statements import statements
 from penstock.state.store import State
@@ -39,6 +40,10 @@ def reads(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], ob
         "bundle": lambda: state.bundle("r1"),
         "world": lambda: (state.world().working, state.world(datetime(2026, 1, 1, tzinfo=UTC)).work),
         "covers": lambda: state.covers(lease.generation, EVERYTHING),
+        "newest_inputs": lambda: state.newest_inputs([lease.generation]),
+        "reopened": lambda: state.reopened(lease.generation, EVERYTHING),
+        "last_change": lambda: state.last_change("raw.events", EVERYTHING),
+        "reopenings": lambda: state.reopenings(lease.generation, EVERYTHING),
         "tasks": lambda: state.tasks(None, failed=False, history=True),
         "attempts": lambda: state.attempts(lease.task),
         "attempts_of": lambda: state.attempts_of([lease.task]),
@@ -58,6 +63,10 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
     def publish() -> None:
         with state.publishing(lease):
             raise AssertionError("a reader publishes")
+
+    def reset() -> None:
+        with state.resetting(no):
+            raise AssertionError("a reader resets")
 
     return {
         "grant_reader": lambda: state.grant_reader("nobody at all"),
@@ -85,6 +94,11 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
         "judged": lambda: state.judged(no, 1),
         "forget_table": lambda: state.forget_table(no, 1),
         "invalidate": lambda: state.invalidate("core.a", scope, "", "reader"),
+        "invalidate_all": lambda: state.invalidate_all({"core.a": scope}, "", "reader"),
+        "ask_consumers": lambda: state.ask_consumers(
+            News("raw.events", None, "t", 1), scope, {"core.a": scope}, "", "reader"
+        ),
+        "resetting": reset,
         "handle_events": lambda: state.handle_events(lambda _model, _input, scope: scope),
         "pause": lambda: state.pause("core.a", "reader"),
         "resume": lambda: state.resume("core.a", "reader"),

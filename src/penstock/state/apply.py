@@ -41,6 +41,7 @@ def apply(
         _store_models(database, definitions)
         for move in todo:
             _take(database, move, {one.name: one for one in definitions}, revision)
+        database.run("close_invalidations", invalidations=None)
         write_schedules(database, definitions)
         database.run("clear_holds", models=[one.name for one in definitions])
         database.run("audit", actor="apply", action="apply", subject=revision, detail=Jsonb({}))
@@ -75,6 +76,7 @@ def cutover(database: Database, models: Collection[str], generations: Collection
         retired = database.values("retire_current", int, models=names)
         _drop_tasks(database, retired, "superseded", "a rebuilt table took over")
         database.run("promote_building", models=names)
+        database.run("close_invalidations", invalidations=None)
         database.run("audit", actor="run", action="cutover", subject=", ".join(names), detail=Jsonb({}))
         database.run("wake")
     return tuple(names)

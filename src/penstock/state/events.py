@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from penstock.errors import ConflictError, StateError
-from penstock.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, IntervalSet
+from penstock.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
+from penstock.state import told
 from penstock.state.connection import Database, storable
-from penstock.state.invalidation import Mark, find_mark, store
-from penstock.state.pins import News, standing
+from penstock.state.invalidation import Mark, Wish, find_mark, known_wish, note, store
+from penstock.state.pins import News, has_read, standing
+from penstock.state.records import Asking
+from penstock.state.told import StoredTold
 from penstock.tasks import Frontier
 
 Affected = Callable[[str, str, IntervalSet], IntervalSet]
@@ -25,6 +29,7 @@ class _Event:
     table_id: str | None
     snapshot: int | None
     ranges: IntervalSet
+    told: StoredTold
     attempts: int
     last_error: str | None
 
@@ -79,13 +84,17 @@ def _handle(database: Database, event: _Event, affected: Affected) -> None:
         database.run("delete_event", no=event.no)  # a build that was given up; nobody reads it
         return
     consumers = database.rows("consumers", _Consumer, model=event.model)
-    reach = _reach(event, consumers, affected)
-    kept = database.rows("lock_consumers", _Kept, models=sorted(reach))
-    marks = [_mark(database, event, one, reach[one.model], consumers) for one in kept if reach[one.model]]
     hopeless = event.attempts >= MOST_TRIES
+    reach = dict.fromkeys((one.child for one in consumers), EVERYTHING) if hopeless else None
+    if reach is None:
+        reach = _reach(event.ranges, consumers, lambda child: affected(child, event.model, event.ranges))
+    kept = database.rows("lock_consumers", _Kept, models=sorted(reach))
+    marks = _marks(database, event.news, kept, reach, consumers)
     if any(mark.asked for mark in marks):
         reason = f"{event.model} changed" + (f" somewhere: {event.last_error}" if hopeless else "")
-        store(database, event.news, event.ranges, reason=reason, actor="penstock", key=None, marks=marks)
+        cause: Literal["source", "parent"] = "source" if event.generation is None else "parent"
+        rows = told.loaded(event.told)
+        store(database, Wish(event.news, event.ranges, reason, "penstock", cause, told=rows), marks)
     if hopeless:
         database.run("bury_event", no=event.no)
     else:
@@ -93,27 +102,73 @@ def _handle(database: Database, event: _Event, affected: Affected) -> None:
     database.run("wake")
 
 
-def _mark(database: Database, event: _Event, kept: _Kept, reach: IntervalSet, consumers: Sequence[_Consumer]) -> Mark:
+def last_change(database: Database, model: str, ranges: IntervalSet) -> News | None:
+    """The newest change of a source there that its log has shown; None when it has shown none."""
+    return database.one("last_change", News, model=model, ranges=ranges)
+
+
+def ask_consumers(database: Database, wish: Wish, reach: Mapping[str, IntervalSet], *, keep: bool) -> Asking:
+    """Ask everybody who reads a table of others to compute again what `reach` says of each.
+
+    Whoever has read the snapshot that the wish carries is not asked. Without `keep` it is only said what would be.
+    """
+    if not keep:
+        with database.looking():
+            known = database.value("known_invalidation", int, model=wish.news.model, key=wish.key)
+            return Asking(known, {}, True) if known is not None else _asking(database, wish, reach, "kept_consumers")[0]
+    with database.transaction():
+        known = known_wish(database, wish.news.model, wish.key)
+        if known is not None:
+            return Asking(known, {}, True)
+        asking, marks = _asking(database, wish, reach, "lock_consumers")
+        number = store(database, wish, marks)
+        note(database, wish)
+        database.run("wake")
+    return Asking(number, asking.asked, False)
+
+
+def _asking(
+    database: Database, wish: Wish, reach: Mapping[str, IntervalSet], kept_ones: str
+) -> tuple[Asking, list[Mark]]:
+    consumers = database.rows("consumers", _Consumer, model=wish.news.model)
+    reached = _reach(wish.ranges, consumers, lambda child: reach.get(child, NOTHING))
+    kept = database.rows(kept_ones, _Kept, models=sorted(reached))
+    marks = _marks(database, wish.news, kept, reached, consumers)
+    names = {one.no: one.model for one in kept if one.working}
+    asked = {names[mark.generation]: mark.asked for mark in marks if mark.asked and mark.generation in names}
+    return Asking(None, asked, False), marks
+
+
+def _marks(
+    database: Database,
+    news: News,
+    kept: Sequence[_Kept],
+    reach: Mapping[str, IntervalSet],
+    consumers: Sequence[_Consumer],
+) -> list[Mark]:
+    return [_mark(database, news, one, reach[one.model], consumers) for one in kept if reach[one.model]]
+
+
+def _mark(database: Database, news: News, kept: _Kept, reach: IntervalSet, consumers: Sequence[_Consumer]) -> Mark:
     preferred = [one.preferred for one in consumers if one.child == kept.model]
 
     def hit(frontier: Frontier) -> bool:
-        stands = standing(frontier, event.news, preferred)
         # a table that nobody builds any more is only marked for rows that it has really read
-        return stands != "ahead" if kept.working else stands == "behind"
+        return standing(frontier, news, preferred) != "ahead" and (kept.working or has_read(frontier, news))
 
     return find_mark(database, kept.no, reach, hit)
 
 
-def _reach(event: _Event, consumers: list[_Consumer], affected: Affected) -> dict[str, IntervalSet]:
+def _reach(
+    ranges: IntervalSet, consumers: Sequence[_Consumer], affected: Callable[[str], IntervalSet]
+) -> dict[str, IntervalSet]:
     """By consumer: the positions that may differ."""
     found: dict[str, IntervalSet] = {}
     for one in consumers:
-        if event.attempts >= MOST_TRIES:
-            found[one.child] = EVERYTHING
-        elif one.removed:
-            found[one.child] = found.get(one.child, IntervalSet()) | _widened(event.ranges, one)
+        if one.removed:
+            found[one.child] = found.get(one.child, NOTHING) | _widened(ranges, one)
         elif one.child not in found:
-            found[one.child] = affected(one.child, event.model, event.ranges)
+            found[one.child] = affected(one.child)
     return found
 
 

@@ -13,7 +13,7 @@ from penstock.state import pins
 from penstock.state.connection import Database, storable
 from penstock.state.publication import attempt_record, cost_of
 from penstock.state.records import AttemptRecord, CoverRecord, TaskRecord
-from penstock.tasks import Lane, Lease, Order, TaskState
+from penstock.tasks import Frontier, Lane, Lease, Order, TaskState
 
 ACTIVE: Sequence[TaskState] = ("queued", "running", "retrying")
 LOG_CHARACTERS = 20_000
@@ -75,6 +75,15 @@ def covers(database: Database, generation: int, scope: IntervalSet) -> tuple[Cov
         for row, left in _last_words(rows)
         if row.kind == "cover" and left & scope
     )
+
+
+def newest_inputs(database: Database, generations: Collection[int]) -> dict[int, Frontier]:
+    """By generation: what its last accepted attempt read."""
+    return dict(database.rows("newest_inputs", _inputs, generations=list(generations)))
+
+
+def _inputs(generation: int, inputs: dict[str, pins.StoredPin]) -> tuple[int, Frontier]:
+    return generation, pins.loaded(inputs)
 
 
 def _last_words(rows: Sequence[_Row]) -> Iterator[tuple[_Row, IntervalSet]]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from psycopg.types.json import Jsonb
 
 from penstock.intervals import NOTHING, Interval, IntervalSet
-from penstock.state import pins
-from penstock.state.connection import Database
+from penstock.state import pins, told
+from penstock.state.connection import Database, storable
 from penstock.state.folding import Kind
 from penstock.state.pins import News, Preferred, standing
+from penstock.state.records import Cause
+from penstock.state.told import StoredTold, Told
 from penstock.tasks import Frontier
 
 
@@ -45,6 +47,20 @@ class Mark:
     asked: IntervalSet
 
 
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """That something is computed again: what changed, and who says so why."""
+
+    news: News
+    ranges: IntervalSet
+    reason: str
+    actor: str
+    cause: Cause
+    key: str | None = None
+    row_filter: str | None = None
+    told: Told = ()
+
+
 def invalidate(
     database: Database,
     model: str,
@@ -54,22 +70,79 @@ def invalidate(
     *,
     key: str | None = None,
     rows_unknown: bool = False,
+    cause: Cause = "rerun",
+    row_filter: str | None = None,
 ) -> int:
     """Ask every generation of `model` that is not purged to compute `scope` again; the same key asks once.
 
     With `rows_unknown` somebody else may have changed what is stored: equal rows can no longer be told by a digest.
     """
+    wish = Wish(own_news(model), scope, reason, actor, cause, key, row_filter)
     with database.transaction():
-        generations = database.values("lock_kept_generations", int, models=[model])
-        if key is not None and (known := database.value("known_invalidation", int, key=key)):
-            return known
-        marks = [find_mark(database, generation, scope, lambda _: True) for generation in generations]
-        number = store(database, News(model, None, None, None), scope, reason=reason, actor=actor, key=key, marks=marks)
+        known = known_wish(database, model, key)
+        return known if known is not None else _ask(database, [wish], rows_unknown)[0]
+
+
+def invalidate_all(
+    database: Database,
+    scopes: Mapping[str, IntervalSet],
+    reason: str,
+    actor: str,
+    *,
+    rows_unknown: bool = False,
+    row_filter: str | None = None,
+) -> int:
+    """Ask several models at once, each to compute its own scope again; how many were asked.
+
+    One invalidation for each: all are ordered by the epochs of their own generations, whatever they read.
+    """
+    wishes = [
+        Wish(own_news(model), scope, reason, actor, "rerun", row_filter=row_filter)
+        for model, scope in sorted(scopes.items())
+        if scope
+    ]
+    if wishes:
+        with database.transaction():
+            _ask(database, wishes, rows_unknown)
+    return len(wishes)
+
+
+def own_news(model: str) -> News:
+    """Not of an input: somebody wants the model itself computed again."""
+    return News(model, None, None, None)
+
+
+def known_wish(database: Database, model: str, key: str | None) -> int | None:
+    """Whether this was asked before. From here on whoever asks it too waits for the caller's transaction."""
+    if key is None:
+        return None
+    database.run("lock_key", model=model, key=key)
+    return database.value("known_invalidation", int, model=model, key=key)
+
+
+def _ask(database: Database, wishes: Sequence[Wish], rows_unknown: bool) -> list[int]:
+    names = [wish.news.model for wish in wishes]
+    generations = database.rows("lock_kept_generations", _of_model, models=names)
+    numbers = []
+    for wish in wishes:
+        own = [no for no, model in generations if model == wish.news.model]
+        marks = [find_mark(database, no, wish.ranges, lambda _: True) for no in own]
+        numbers.append(store(database, wish, marks))
         if rows_unknown:
-            database.run("forget_digests", generations=generations, ranges=scope)
-        database.run("audit", actor=actor, action="invalidate", subject=model, detail=Jsonb({"scope": str(scope)}))
-        database.run("wake")
-    return number
+            database.run("forget_digests", generations=own, ranges=wish.ranges)
+        note(database, wish)
+    database.run("wake")
+    return numbers
+
+
+def note(database: Database, wish: Wish) -> None:
+    """For those who ask later who did what."""
+    scope = {"scope": str(wish.ranges)}
+    database.run("audit", actor=wish.actor, action="invalidate", subject=wish.news.model, detail=Jsonb(scope))
+
+
+def _of_model(no: int, model: str) -> tuple[int, str]:
+    return no, model
 
 
 def find_mark(database: Database, generation: int, affected: IntervalSet, hit: Callable[[Frontier], bool]) -> Mark:
@@ -86,28 +159,22 @@ def find_mark(database: Database, generation: int, affected: IntervalSet, hit: C
     return Mark(generation, old, old | (IntervalSet.of(part for one in active for part in one) & affected))
 
 
-def store(
-    database: Database,
-    news: News,
-    ranges: IntervalSet,
-    *,
-    reason: str,
-    actor: str,
-    key: str | None,
-    marks: Sequence[Mark],
-) -> int:
+def store(database: Database, wish: Wish, marks: Sequence[Mark]) -> int:
     """Write an invalidation with its marks; one that asks nothing of anybody is closed at once."""
     number = database.value(
         "insert_invalidation",
         int,
-        model=news.model,
-        ranges=ranges,
-        reason=reason,
-        actor=actor,
-        input_generation=news.generation,
-        input_table_id=news.table_id,
-        input_snapshot=news.snapshot,
-        idem_key=key,
+        model=wish.news.model,
+        ranges=wish.ranges,
+        reason=storable(wish.reason),
+        actor=wish.actor,
+        cause=wish.cause,
+        row_filter=None if wish.row_filter is None else storable(wish.row_filter),
+        told=told.stored(told.together([wish.told])),
+        input_generation=wish.news.generation,
+        input_table_id=wish.news.table_id,
+        input_snapshot=wish.news.snapshot,
+        idem_key=wish.key,
     )
     assert number is not None  # noqa: S101  an insert without a condition returns its row
     for mark in marks:
@@ -115,10 +182,33 @@ def store(
             epoch = database.value("next_epoch", int, generation=mark.generation)
             database.run("insert_signed_rows", generation=mark.generation, kind="stale", ranges=mark.old)
             database.run(
-                "insert_target", invalidation=number, generation=mark.generation, epoch=epoch, ranges=mark.asked
+                "insert_target",
+                invalidation=number,
+                generation=mark.generation,
+                epoch=epoch,
+                ranges=mark.asked,
+                stale=bool(mark.old),
             )
+    if wish.cause in ("source", "parent"):  # what people said is kept as they said it
+        _absorb(database, number, wish)
     database.run("close_invalidations", invalidations=[number])
     return number
+
+
+def _absorb(database: Database, number: int, wish: Wish) -> None:
+    """Let a trickle of late rows be one wish, not one for each."""
+    taken = database.rows("absorb_invalidations", _taken, invalidation=number)
+    if taken:
+        database.run(
+            "extend_invalidation",
+            invalidation=number,
+            ranges=IntervalSet.of(part for ranges in (wish.ranges, *(one for one, _ in taken)) for part in ranges),
+            told=told.stored(told.together([wish.told, *(rows for _, rows in taken)])),
+        )
+
+
+def _taken(ranges: IntervalSet, told_: StoredTold) -> tuple[IntervalSet, Told]:
+    return ranges, told.loaded(told_)
 
 
 def settle(database: Database, generation: int, done: IntervalSet, frontier: Frontier, epoch: int) -> None:
@@ -127,8 +217,11 @@ def settle(database: Database, generation: int, done: IntervalSet, frontier: Fro
     late = lost(targets, done, frontier, epoch)
     if late:
         database.run("insert_signed_rows", generation=generation, kind="stale", ranges=late)
+        missed = [one.invalidation for one in targets if too_early(one, frontier, epoch)]
+        database.run("reopen_targets", generation=generation, invalidations=missed)
     answered = [one.invalidation for one in targets if not too_early(one, frontier, epoch)]
     if answered:
+        database.run("lock_invalidations", invalidations=answered)
         database.run("answer_targets", generation=generation, invalidations=answered, ranges=done)
         database.run("close_invalidations", invalidations=answered)
 

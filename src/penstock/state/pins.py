@@ -64,5 +64,11 @@ def standing(frontier: Frontier, news: News, preferred: Preferred = ()) -> Stand
     return "behind" if pin.snapshot < news.snapshot else "ahead"
 
 
+def has_read(frontier: Frontier, news: News) -> bool:
+    """Whether rows made from `frontier` were made from this very input, whatever was in its place then."""
+    pin = frontier.get(news.model)
+    return pin is not None and not _differ(pin.generation, news.generation)
+
+
 def _differ(a: str | None, b: str | None) -> bool:
     return a is not None and b is not None and a != b

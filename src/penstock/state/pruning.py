@@ -23,6 +23,7 @@ def prune(database: Database, retention_seconds: float, step_rows: int = STEP_RO
     """
     _prune_coverage(database, retention_seconds, step_rows)
     removed = _prune_tasks(database, retention_seconds, step_rows)
+    database.run("close_invalidations", invalidations=None)
     for name in ("prune_events", "prune_invalidations"):
         while database.run(name, retention_seconds=retention_seconds, most=step_rows) == step_rows:
             continue

@@ -14,8 +14,7 @@ from penstock.intervals import EVERYTHING, IntervalSet
 from penstock.state import pins
 from penstock.state.audit import forget
 from penstock.state.connection import Database
-from penstock.state.invalidation import Mark, find_mark, settle, store
-from penstock.state.pins import News
+from penstock.state.invalidation import Mark, Wish, find_mark, own_news, settle, store
 from penstock.state.queue import fence
 from penstock.state.records import AttemptRecord, GenerationHead
 from penstock.tasks import Commit, Cost, Frontier, Lease
@@ -78,7 +77,7 @@ class Publication:
             warnings=Jsonb(list(warnings)),
         )
         database.run("finish_task", task=lease.task, state="succeeded")
-        self._tell(commit)
+        self._tell(commit, done)
         self.recorded = True
 
     def _made_anew(self, commit: Commit) -> bool:
@@ -91,6 +90,14 @@ class Publication:
             return False
         return commit.snapshot <= accepted if commit.written else commit.snapshot < accepted
 
+    def _follows(self, commit: Commit) -> bool:
+        """Whether its rows were compared with those that consumers read.
+
+        A commit that nobody accepted may lie between; what equals its rows may still differ from the accepted ones.
+        """
+        accepted = self.generation.accepted_snapshot
+        return accepted is None or commit.snapshot - commit.written <= accepted
+
     def _start_over(self, done: IntervalSet) -> None:
         """Whatever the old table held is to be computed again, except what this commit brings."""
         no, database = self.generation.no, self._database
@@ -99,8 +106,8 @@ class Publication:
         mark = find_mark(database, no, EVERYTHING, lambda _: True)
         mark = Mark(no, mark.old - done, mark.asked - done)
         reason = "its table was gone and has been made anew"
-        news = News(self.generation.model, None, None, None)
-        store(database, news, mark.asked, reason=reason, actor="penstock", key=None, marks=[mark])
+        wish = Wish(own_news(self.generation.model), mark.asked, reason, "penstock", "audit")
+        store(database, wish, [mark])
 
     def _write_frontier(self, commit: Commit) -> int:
         no, lease = self.generation.no, self._lease
@@ -138,8 +145,9 @@ class Publication:
             digest_b=[digest and digest[2] for digest in found],
         )
 
-    def _tell(self, commit: Commit) -> None:
-        if commit.changed:
+    def _tell(self, commit: Commit, done: IntervalSet) -> None:
+        changed = commit.changed if self._follows(commit) else done
+        if changed:
             self._database.run(
                 "insert_event",
                 id=f"task:{self._lease.uuid}",
@@ -147,7 +155,8 @@ class Publication:
                 generation=str(self.generation.id),
                 table_id=None,
                 snapshot=commit.snapshot,
-                ranges=commit.changed,
+                ranges=changed,
+                told=Jsonb([]),
             )
         self._database.run("wake")
 

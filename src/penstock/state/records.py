@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 from uuid import UUID
@@ -13,6 +13,8 @@ from penstock.intervals import NOTHING, Interval, IntervalSet
 from penstock.tasks import Cost, Frontier, Lane, Order, TaskState
 
 GenerationState = Literal["building", "current", "retired", "purged"]
+Cause = Literal["source", "parent", "rerun", "manual", "audit"]
+"""Why something is computed again: rows of a source or of a model of ours changed; the others are somebody's wish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ class SourceRecord:
     incremental_scan_at: datetime | None
     observed_at: datetime | None
     error: str | None
+    expired_pos: int | None = None
+    """Rows below have left at the old end, as retention takes them: what was made of them stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,16 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Reopened:
+    """That some of a generation is to be computed again."""
+
+    since: datetime
+    """The oldest wish that is still open."""
+    gathers: bool
+    """Only rows of sources changed, and more may follow: a resident scheduler lets it wait a little."""
+
+
+@dataclass(frozen=True, slots=True)
 class World:
     """Everything a round of planning looks at, read in one transaction."""
 
@@ -146,6 +160,8 @@ class World:
     events: int
     """Completion events not handled yet."""
     schedules: tuple[ScheduleRecord, ...] = ()
+    reopened: Mapping[str, Reopened] = field(default_factory=dict)
+    """By model: since when something of its working generation is to be computed again; only those that have some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,3 +233,38 @@ class WorkerRecord:
     stopping: bool = False
     tasks: int = 0
     """Running now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What the consumers of a table were asked to compute again."""
+
+    number: int | None
+    """Of the invalidation; None while it was only asked what would be."""
+    asked: Mapping[str, IntervalSet]
+    """By consumer: what it holds from older rows, and what of it is being worked on right now."""
+    known: bool
+    """The same was asked before, by its key: nothing was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReopeningRecord:
+    """Why some positions of one generation had to be computed again."""
+
+    id: int
+    model: str
+    """What changed: an input, or the model itself."""
+    cause: Cause
+    reason: str
+    actor: str
+    snapshot: int | None
+    """Of the input, with the change."""
+    rows: int | None
+    """How many rows changed in what the positions asked about are made of; None when nobody can say exactly."""
+    ranges: IntervalSet
+    """What was to be computed again of the positions asked about."""
+    open: IntervalSet
+    """What of it still is."""
+    created_at: datetime
+    closed_at: datetime | None
+    row_filter: str | None

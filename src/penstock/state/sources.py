@@ -7,16 +7,22 @@ from dataclasses import asdict
 
 from psycopg.types.json import Jsonb
 
-from penstock.intervals import NOTHING, IntervalSet
+from penstock.state import told
 from penstock.state.connection import Database, storable
 from penstock.state.records import SourceRecord
+from penstock.tasks import UNCHANGED, Changed
 
 SCAN_SECONDS = 600.0
 """A scan that takes longer may have been lost with its worker."""
 
 
 def record_source(
-    database: Database, record: SourceRecord, expected_snapshot: int | None, changed: IntervalSet = NOTHING
+    database: Database,
+    record: SourceRecord,
+    expected_snapshot: int | None,
+    changed: Changed = UNCHANGED,
+    *,
+    expected_table: str | None = None,
 ) -> bool:
     """Keep an observation, unless somebody else has kept a later one than the one it was derived from.
 
@@ -24,7 +30,9 @@ def record_source(
     """
     values = asdict(record) | {"columns": Jsonb(dict(record.columns))}
     with database.transaction():
-        if not database.run("record_source", **values, expected_snapshot=expected_snapshot):
+        if not database.run(
+            "record_source", **values, expected_snapshot=expected_snapshot, expected_table=expected_table
+        ):
             return False
         if changed:
             database.run(
@@ -33,11 +41,17 @@ def record_source(
                 model=record.model,
                 generation=None,
                 table_id=record.table_id,
-                snapshot=record.snapshot,
-                ranges=changed,
+                snapshot=None if _went_back(record, expected_snapshot) else record.snapshot,
+                ranges=changed.ranges,
+                told=told.stored(told.together([changed.rows])),
             )
             database.run("wake")
     return True
+
+
+def _went_back(record: SourceRecord, expected_snapshot: int | None) -> bool:
+    """Older files of the same table were put back: its numbers no longer tell what is newer."""
+    return record.snapshot is not None and expected_snapshot is not None and record.snapshot < expected_snapshot
 
 
 def claim_looks(database: Database, every_seconds: Mapping[str, float]) -> frozenset[str]:

@@ -10,7 +10,7 @@ from typing import ClassVar
 from uuid import UUID
 
 from penstock.errors import ConflictError, ErrorClass
-from penstock.intervals import NOTHING, IntervalSet
+from penstock.intervals import IntervalSet
 from penstock.state import (
     apply,
     audit,
@@ -23,6 +23,8 @@ from penstock.state import (
     pruning,
     publication,
     queue,
+    reopenings,
+    resetting,
     roles,
     sources,
     wakeup,
@@ -33,20 +35,27 @@ from penstock.state.connection import Database
 from penstock.state.folding import Fold
 from penstock.state.history import attempts as past_attempts
 from penstock.state.history import covers as past_covers
-from penstock.state.history import keep_log
+from penstock.state.history import keep_log, newest_inputs
 from penstock.state.history import tasks as past_tasks
+from penstock.state.invalidation import Wish
+from penstock.state.pins import News
 from penstock.state.records import (
+    Asking,
     AttemptRecord,
+    Cause,
     Change,
     CoverRecord,
     Definition,
+    Reopened,
+    ReopeningRecord,
     Slot,
     SourceRecord,
     TaskRecord,
     WorkerRecord,
     World,
 )
-from penstock.tasks import Cost, Frontier, Lease, Order
+from penstock.state.told import Told
+from penstock.tasks import UNCHANGED, Changed, Cost, Frontier, Lease, Order
 
 
 class State:
@@ -143,6 +152,10 @@ class State:
     def covers(self, generation: int, scope: IntervalSet) -> tuple[CoverRecord, ...]:
         return past_covers(self.database, generation, scope)
 
+    def newest_inputs(self, generations: Collection[int]) -> Mapping[int, Frontier]:
+        """By generation: what its last accepted attempt read."""
+        return newest_inputs(self.database, generations)
+
     def tasks(
         self, model: str | None, failed: bool, history: bool, limit: int = TASKS_SHOWN + 1
     ) -> tuple[TaskRecord, ...]:
@@ -161,9 +174,15 @@ class State:
     # sources
 
     def record_source(
-        self, record: SourceRecord, expected_snapshot: int | None, changed: IntervalSet = NOTHING
+        self,
+        record: SourceRecord,
+        expected_snapshot: int | None,
+        changed: Changed = UNCHANGED,
+        *,
+        expected_table: str | None = None,
     ) -> bool:
-        return sources.record_source(self.database, record, expected_snapshot, changed)
+        """`expected_…`: what the observation was derived from; where something else is stored by now, it is dropped."""
+        return sources.record_source(self.database, record, expected_snapshot, changed, expected_table=expected_table)
 
     def record_source_error(self, model: str, error: str) -> None:
         sources.record_source_error(self.database, model, error)
@@ -304,8 +323,73 @@ class State:
         *,
         key: str | None = None,
         rows_unknown: bool = False,
+        cause: Cause = "rerun",
+        row_filter: str | None = None,
     ) -> int:
-        return invalidation.invalidate(self.database, model, scope, reason, actor, key=key, rows_unknown=rows_unknown)
+        """Ask every table of `model` that is kept to compute `scope` again; the number of the invalidation."""
+        return invalidation.invalidate(
+            self.database,
+            model,
+            scope,
+            reason,
+            actor,
+            key=key,
+            rows_unknown=rows_unknown,
+            cause=cause,
+            row_filter=row_filter,
+        )
+
+    def invalidate_all(
+        self,
+        scopes: Mapping[str, IntervalSet],
+        reason: str,
+        actor: str,
+        *,
+        rows_unknown: bool = False,
+        row_filter: str | None = None,
+    ) -> int:
+        """Ask several models in one transaction; how many had something to be asked."""
+        return invalidation.invalidate_all(
+            self.database, scopes, reason, actor, rows_unknown=rows_unknown, row_filter=row_filter
+        )
+
+    def last_change(self, model: str, ranges: IntervalSet) -> News | None:
+        """The newest change of a source there that its log has shown."""
+        return events.last_change(self.database, model, ranges)
+
+    def ask_consumers(
+        self,
+        news: News,
+        ranges: IntervalSet,
+        reach: Mapping[str, IntervalSet],
+        reason: str,
+        actor: str,
+        *,
+        key: str | None = None,
+        row_filter: str | None = None,
+        told: Told = (),
+        store: bool = True,
+    ) -> Asking:
+        """`ranges` of a table of others changed: its consumers compute `reach` again, unless they read that snapshot.
+
+        Without `store` it is only said what would be asked.
+        """
+        wish = Wish(news, ranges, reason, actor, "manual", key, row_filter, told)
+        return events.ask_consumers(self.database, wish, reach, keep=store)
+
+    @contextmanager
+    def resetting(self, generation: int, actor: str = "rerun") -> Iterator[resetting.Reset]:
+        """Begin again with an empty table, which the caller makes and then records."""
+        with resetting.resetting(self.database, generation, actor) as reset:
+            yield reset
+
+    def reopened(self, generation: int, scope: IntervalSet) -> Reopened | None:
+        """Since when some of `scope` is to be computed again."""
+        return reopenings.reopened_in(self.database, generation, scope)
+
+    def reopenings(self, generation: int, scope: IntervalSet, limit: int = 20) -> tuple[ReopeningRecord, ...]:
+        """What asked for positions of `scope` again, newest first."""
+        return reopenings.reopenings(self.database, generation, scope, limit)
 
     def handle_events(self, affected: events.Affected) -> int:
         return events.handle_events(self.database, affected)

@@ -10,6 +10,7 @@ from penstock.intervals import IntervalSet
 from penstock.state.connection import Database
 from penstock.state.folding import Fold, read
 from penstock.state.records import Generation, GenerationHead, ScheduleRecord, SourceRecord, Work, World
+from penstock.state.reopenings import reopened
 from penstock.tasks import Lane
 
 _HEAD_FIELDS = tuple(field.name for field in fields(GenerationHead))
@@ -43,11 +44,12 @@ def read_world(database: Database, dead_since: datetime | None, known: dict[int,
         sources = database.rows("world_sources", SourceRecord)
         schedules = database.rows("world_schedules", ScheduleRecord)
         tasks = database.rows("world_tasks", _Task, generations=[head.no for head in heads], dead_since=dead_since)
+        generations = [_holding(head, held[head.no]) for head in heads]
+        current = {one.model: one for one in generations if one.state == "current"}
+        working = current | {one.model: one for one in generations if one.state == "building"}
+        again = reopened(database, working.values())
     known.clear()
     known.update(held)
-    generations = [_holding(head, held[head.no]) for head in heads]
-    current = {one.model: one for one in generations if one.state == "current"}
-    working = current | {one.model: one for one in generations if one.state == "building"}
     return World(
         at=moment.at,
         revision=moment.revision,
@@ -58,6 +60,7 @@ def read_world(database: Database, dead_since: datetime | None, known: dict[int,
         work=_work(working, tasks),
         events=moment.events,
         schedules=tuple(schedules),
+        reopened=again,
     )
 
 

@@ -17,3 +17,8 @@ where no = %(generation)s;
 -- Its files are gone: the next publish makes a new table, whose snapshots are counted from the beginning.
 update generation set accepted_snapshot = null, audited_snapshot = null
 where no = %(generation)s and accepted_snapshot = %(expected)s;
+
+-- name: accept_reset
+-- Whatever was committed before is of no account any more.
+update generation set accepted_snapshot = %(snapshot)s, audited_snapshot = %(snapshot)s, data_timestamp = null
+where no = %(generation)s;

@@ -22,3 +22,27 @@ update attempt set log_tail = %(log_tail)s where task = %(task)s and n = %(attem
 -- name: frontiers
 -- Once each: a batch of chunks shares one.
 select id, inputs from frontier where id = any (%(frontiers)s);
+
+-- name: newest_inputs
+-- What the last accepted attempt of each generation read; looked up one by one, each by the index.
+select known.generation, f.inputs
+from unnest(%(generations)s::bigint[]) as known (generation)
+cross join lateral (
+  select c.frontier from coverage c where c.generation = known.generation and c.kind = 'cover' order by c.id desc limit 1
+) last
+join frontier f on f.id = last.frontier;
+
+-- name: reopenings
+-- Rows are told on the axis of the input: where it is another one, nobody can say how many are in there.
+select i.id, i.model, i.cause, i.reason, i.actor, i.input_snapshot as snapshot, i.ranges as changed, t.ranges, t.remaining,
+  case when input.axis is not distinct from m.axis then i.told else '[]' end as told,
+  coalesce(reads.before_pos, 0) as before_pos, coalesce(reads.after_pos, 0) as after_pos, i.created_at, i.closed_at,
+  i.row_filter
+from invalidation_target t join invalidation i on i.id = t.invalidation
+join generation g on g.no = t.generation join model m on m.id = g.model left join model input on input.id = i.model
+left join lateral (
+  select max(e.before_pos) as before_pos, max(e.after_pos) as after_pos
+  from edge e where e.child = m.id and e.parent = i.model
+) reads on true
+where t.generation = %(generation)s and t.ranges && %(scope)s::int8multirange
+order by i.id desc limit %(most)s;

@@ -82,8 +82,9 @@ with old as materialized (
   select i.id from invalidation i
   where i.closed_at < clock() - make_interval(secs => %(retention_seconds)s)
     and not exists (
-      select from invalidation_target t join generation g on g.no = t.generation
+      select from invalidation_target t join generation g on g.no = t.generation join model m on m.id = g.model
       where t.invalidation = i.id and not isempty(t.remaining) and g.state in ('building', 'current')
+        and m.removed_at is null
     )
   limit %(most)s for update of i skip locked
 ), asked as (

@@ -17,7 +17,7 @@ order by g.no;
 -- name: world_sources
 -- With the error of the last look, beside the bounds of the last good one.
 select s.model, s.table_id, s.snapshot, s.schema_hash, s.columns, s.min_pos, s.end_pos, s.bytes, s.rows,
-  s.full_scan_at, s.incremental_scan_at, s.observed_at, s.error
+  s.full_scan_at, s.incremental_scan_at, s.observed_at, s.error, s.expired_pos
 from source s join model m on m.id = s.model
 where m.removed_at is null;
 
@@ -45,3 +45,17 @@ left join lateral (
 ) since on true
 left join attempt last on last.task = t.id and last.n = t.attempt - (case when t.state = 'running' then 1 else 0 end)
 order by t.id desc;
+
+-- name: reopened_in
+-- The same for some positions: what cannot be computed, or is under way, says nothing about the rest.
+select t.generation, min(t.since) as since, bool_and(i.cause = 'source') as gathers
+from invalidation_target t join invalidation i on i.id = t.invalidation
+where t.generation = %(generation)s and t.since is not null and t.remaining && %(scope)s::int8multirange
+group by t.generation;
+
+-- name: world_reopened
+-- Since when something of a generation is stale, and whether it is only because of rows of sources.
+select t.generation, min(t.since) as since, bool_and(i.cause = 'source') as gathers
+from invalidation_target t join invalidation i on i.id = t.invalidation
+where t.generation = any (%(generations)s) and not isempty(t.remaining) and t.since is not null
+group by t.generation;

@@ -1,0 +1,82 @@
+"""Why is something computed again, and since when?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from penstock.intervals import MAX_POSITION, MIN_POSITION, IntervalSet
+from penstock.state import told
+from penstock.state.connection import Database
+from penstock.state.records import Cause, Generation, Reopened, ReopeningRecord
+from penstock.state.told import StoredTold
+
+
+@dataclass(frozen=True, slots=True)
+class _Since:
+    generation: int
+    since: datetime
+    gathers: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One invalidation, what it asked of one generation, and how far that reads the changed input."""
+
+    id: int
+    model: str
+    cause: Cause
+    reason: str
+    actor: str
+    snapshot: int | None
+    told: StoredTold
+    changed: IntervalSet
+    ranges: IntervalSet
+    remaining: IntervalSet
+    before_pos: int
+    after_pos: int
+    created_at: datetime
+    closed_at: datetime | None
+    row_filter: str | None
+
+    def within(self, scope: IntervalSet) -> ReopeningRecord:
+        read = IntervalSet.of(
+            (max(part.start - self.before_pos, MIN_POSITION), min(part.end + self.after_pos, MAX_POSITION))
+            for part in scope
+        )
+        return ReopeningRecord(
+            self.id,
+            self.model,
+            self.cause,
+            self.reason,
+            self.actor,
+            self.snapshot,
+            told.rows_within(told.loaded(self.told), self.changed, read),
+            self.ranges & scope,
+            self.remaining & scope,
+            self.created_at,
+            self.closed_at,
+            self.row_filter,
+        )
+
+
+def reopenings(database: Database, generation: int, scope: IntervalSet, limit: int) -> tuple[ReopeningRecord, ...]:
+    """What asked for positions of `scope` again, newest first."""
+    rows = database.rows("reopenings", _Row, generation=generation, scope=scope, most=limit)
+    return tuple(row.within(scope) for row in rows)
+
+
+def reopened_in(database: Database, generation: int, scope: IntervalSet) -> Reopened | None:
+    """The same for positions of one generation; None when nobody asks for any of them."""
+    found = database.one("reopened_in", _Since, generation=generation, scope=scope)
+    return None if found is None else Reopened(found.since, found.gathers)
+
+
+def reopened(database: Database, generations: Iterable[Generation]) -> dict[str, Reopened]:
+    """By model, for those that hold something stale: since when, and whether more of it may be about to come."""
+    stale = {one.no: one.model for one in generations if one.stale}
+    if not stale:
+        return {}
+    found = database.rows("world_reopened", _Since, generations=sorted(stale))
+    return {stale[one.generation]: Reopened(one.since, one.gathers) for one in found}
