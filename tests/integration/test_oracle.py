@@ -16,9 +16,10 @@ from memory_observer import MemoryObserver, unknown
 from memory_tables import Entry
 from number_models import MODELS
 from oracle import expected, holds
+from rounds import Sure
 
 from penstock.engine.job import Step
-from penstock.intervals import Interval, IntervalSet, ranges
+from penstock.intervals import EVERYTHING, Interval, IntervalSet, ranges
 from penstock.models import Source
 from penstock.planner.plan import plan
 from penstock.runtime.observing import keep
@@ -29,17 +30,7 @@ from penstock.runtime.work import Bench, work
 from penstock.runtime.workspace import apply, no_step
 from penstock.state.records import SourceRecord
 from penstock.state.store import State
-from penstock.tasks import Lease, Order
-
-
-class Always:
-    """A lease that nobody takes away."""
-
-    def holds(self, lease: Lease) -> bool:
-        return True
-
-    def require(self, lease: Lease) -> None:
-        return
+from penstock.tasks import UNCHANGED, Changed, Order
 
 
 @dataclass
@@ -71,7 +62,7 @@ class Trial:
     def work(self, step: Step = no_step) -> int:
         """Plan and work until nothing is ready; how many tasks that took."""
         done = 0
-        bench = Bench(lambda *_: self.site, self.state, self.engine, step, Always())
+        bench = Bench(lambda *_: self.site, self.state, self.engine, step, Sure())
         while True:
             world = settle(self.state, self.site, own_worker="w").world
             survey = Survey(self.site.graph, world)
@@ -225,7 +216,7 @@ def test_a_change_that_nobody_was_told_of_is_seen(built: Trial) -> None:
     built.land(13)
     world = built.state.world()
     for record, _ in MemoryObserver(built.engine).look(built.site, ["raw.numbers"], world):
-        keep(built.state, world.sources.get(record.model), record, ranges())
+        keep(built.state, world.sources.get(record.model), record, UNCHANGED)
     assert built.work() == 0
     assert any(text.startswith("t.copy") and "raw.numbers has changed since" in text for text in built.violations())
 
@@ -252,7 +243,7 @@ def test_an_interval_is_computed_from_scratch_at_any_frontier(built: Trial) -> N
 class TestMemoryObserver:
     """What it says of a source, look by look."""
 
-    def observed(self, trial: Trial, known: SourceRecord, **more: bool) -> tuple[SourceRecord, IntervalSet]:
+    def observed(self, trial: Trial, known: SourceRecord, **more: bool) -> tuple[SourceRecord, Changed]:
         source = trial.site.graph.models["raw.numbers"]
         assert isinstance(source, Source)
         now = trial.state.world().at
@@ -271,18 +262,18 @@ class TestMemoryObserver:
         trial.land(5)
         record, changed = self.observed(trial, first)
         assert (record.min_pos, record.end_pos, record.snapshot) == (1, 13, 2)
-        assert changed == ranges((1, 2), (5, 6), (9, 10))
-        assert self.observed(trial, first, late_only=False)[1] == changed | ranges((12, 13))
-        assert self.observed(trial, record)[1] == ranges()
+        assert changed.ranges == ranges((1, 2), (5, 6), (9, 10))
+        assert self.observed(trial, first, late_only=False)[1].ranges == changed.ranges | ranges((12, 13))
+        assert self.observed(trial, record)[1] == UNCHANGED
 
     def test_rows_that_come_back_below_an_end_that_shrank_are_changes(self, trial: Trial) -> None:
         trial.land(3, 9)
         first, _ = self.observed(trial, unknown("raw.numbers"))
         trial.engine.delete(trial.landing, ranges((9, 10)))
         shrunk, changed = self.observed(trial, first)
-        assert (shrunk.end_pos, changed) == (4, ranges((9, 10)))
+        assert (shrunk.end_pos, changed.ranges) == (4, ranges((9, 10)))
         trial.land(9)
-        assert self.observed(trial, shrunk)[1] == ranges((9, 10))
+        assert self.observed(trial, shrunk)[1].ranges == ranges((9, 10))
 
     def test_a_table_without_rows_has_no_bounds_and_one_that_is_missing_an_error(self, trial: Trial) -> None:
         assert self.observed(trial, unknown("raw.numbers"))[0].error is not None
@@ -297,4 +288,4 @@ class TestMemoryObserver:
         trial.land(3, 9)
         record, changed = self.observed(trial, first)
         assert UUID(str(record.table_id)) != UUID(str(first.table_id))
-        assert changed.covers(Interval(-1000, 1000))
+        assert changed.ranges == EVERYTHING

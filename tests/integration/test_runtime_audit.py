@@ -183,7 +183,7 @@ def test_a_rerun_inside_a_tidied_file_keeps_its_other_rows(
 ) -> None:
     tidy(DeltaTable(trial.place("copy")))
     trial.run()
-    DeltaTable(str(trial.landing("numbers"))).update({"value": "n * 9"})
+    DeltaTable(str(trial.landing("numbers"))).update({"value": "n * 9"}, predicate="n >= 10 and n < 20")
     with trial.opened() as workspace:
         workspace.state.invalidate("t.copy", ranges((10, 20)), "test", "test")
     assert trial.run().failed == 0
@@ -241,7 +241,7 @@ def test_damage_in_a_rebuilt_table_is_noticed_although_the_old_one_had_damage_at
 
 def test_a_commit_of_a_task_that_was_never_accepted_is_noticed(trial: Deployment) -> None:
     landing = DeltaTable(str(trial.landing("numbers")))
-    landing.update({"value": "n * 9"})
+    landing.update({"value": "n * 9"}, predicate="n < 10")
     with trial.opened() as workspace:
         workspace.state.invalidate("t.copy", ranges((0, 10)), "test", "test")
     with pytest.raises(Killed):

@@ -10,13 +10,16 @@ from datetime import datetime
 from memory_engine import MemoryEngine
 from memory_tables import MemorySnapshot
 
+from penstock.engine.changes import CommitChanges, LogChanges
 from penstock.engine.observe import Bounds, complete_bounds, merged_bounds
-from penstock.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet
+from penstock.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, IntervalSet
 from penstock.models import IntervalModel, Source
+from penstock.runtime.noticing import Noticed, judged
 from penstock.runtime.observing import completeness
 from penstock.runtime.site import Site
 from penstock.state.records import Generation, SourceRecord, World
 from penstock.state.store import State
+from penstock.tasks import UNCHANGED, Changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +30,20 @@ class MemoryObserver:
     late_only: bool = True
     """Rows above everything ever seen are news, not changes; an optional input needs to hear of them all the same."""
 
-    def look(self, site: Site, names: Collection[str], world: World) -> Iterator[tuple[SourceRecord, IntervalSet]]:
+    def look(self, site: Site, names: Collection[str], world: World) -> Iterator[tuple[SourceRecord, Changed]]:
         for name in sorted(names):
             source = site.graph.models.get(name)
             if isinstance(source, Source):
                 yield self.observe(site, source, world.sources.get(name) or unknown(name), world.at)
 
-    def observe(
-        self, site: Site, source: Source, known: SourceRecord, now: datetime
-    ) -> tuple[SourceRecord, IntervalSet]:
+    def observe(self, site: Site, source: Source, known: SourceRecord, now: datetime) -> tuple[SourceRecord, Changed]:
         """The source as it is now, and where rows are no longer what they were when it was last seen."""
         location = site.source(source)
         if not self.engine.exists(location):
-            return replace(known, error=f"there is no table at {location}"), NOTHING
+            return replace(known, error=f"there is no table at {location}"), UNCHANGED
         head, table_id = self.engine.snapshot(location), self.engine.table_id(location)
         if head.version == known.snapshot and table_id == known.table_id:
-            return replace(known, observed_at=now, error=None), NOTHING
+            return replace(known, observed_at=now, error=None), UNCHANGED
         bounds = Bounds(None, None)
         if source.position is not None:
             bounds = merged_bounds(None, complete_bounds(head.low, head.high, completeness(source)), "full")
@@ -59,20 +60,19 @@ class MemoryObserver:
             observed_at=now,
             error=None,
         )
-        return record, self._changed(location, known, record)
-
-    def _changed(self, location: str, known: SourceRecord, record: SourceRecord) -> IntervalSet:
-        if known.table_id is not None and known.table_id != record.table_id:
-            return EVERYTHING
+        if known.table_id is not None and known.table_id != table_id:
+            return replace(record, expired_pos=None), Changed(EVERYTHING)
         if known.snapshot is None:
-            return NOTHING
-        snapshots = self.engine.snapshots(location)[: (record.snapshot or 0) + 1]
-        changed = NOTHING
-        for snapshot in snapshots[known.snapshot + 1 :]:
-            changed |= snapshot.changed
+            return record, UNCHANGED
+        noticed = self._noticed(location, known, known.snapshot, head)
+        return replace(record, expired_pos=noticed.expired_pos), noticed.changed
+
+    def _noticed(self, location: str, known: SourceRecord, after: int, head: MemorySnapshot) -> Noticed:
+        snapshots = self.engine.snapshots(location)[: head.version + 1]
         # the highest end there ever was, not the last one: consumers may have covered what has left since
-        reach = snapshots[known.snapshot].reach
-        return changed.within(MIN_POSITION, reach) if self.late_only else changed
+        reach = snapshots[after].reach if self.late_only else MAX_POSITION
+        found = [_commit(snapshot, reach) for snapshot in snapshots[after + 1 :]]
+        return judged(LogChanges(tuple(one for one in found if one.changed)), known.expired_pos, EVERYTHING)
 
     def audit(self, site: Site, state: State, world: World) -> tuple[str, ...]:
         """Judge the commits in our tables that no accepted task made, by the rules of the real audit."""
@@ -85,7 +85,9 @@ class MemoryObserver:
     def _audit(self, site: Site, state: State, generation: Generation, accepted: int) -> None:
         location = site.table(generation.location)
         if not self.engine.exists(location) or self.engine.snapshot(location).version < accepted:
-            state.invalidate(generation.model, generation.covered, "the table is gone", "audit", rows_unknown=True)
+            state.invalidate(
+                generation.model, generation.covered, "the table is gone", "audit", rows_unknown=True, cause="audit"
+            )
             state.forget_table(generation.no, generation.accepted_snapshot or 0)
             return
         latest, audited = self.engine.snapshot(location).version, generation.audited_snapshot
@@ -108,6 +110,12 @@ class MemoryObserver:
 def unknown(name: str) -> SourceRecord:
     """A source that nobody has looked at yet."""
     return SourceRecord(name, None, None, None, {}, None, None, None, None, None, None, None, None)
+
+
+def _commit(snapshot: MemorySnapshot, reach: int) -> CommitChanges:
+    if snapshot.expired:
+        return CommitChanges(Changed(snapshot.expired), only_deletes=True, taken=snapshot.expired, first=snapshot.low)
+    return CommitChanges(Changed(snapshot.changed.within(MIN_POSITION, reach)))
 
 
 def _judgeable(snapshot: MemorySnapshot) -> bool:

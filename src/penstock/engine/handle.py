@@ -40,6 +40,10 @@ class LogCommit:
     info: dict[str, object]
     adds: tuple[dict[str, object], ...]
     removes: tuple[dict[str, object], ...]
+    cdc: tuple[dict[str, object], ...] = ()
+    """Files of the change feed: where there are any, they tell every row that the commit changed."""
+    metadata: dict[str, object] | None = None
+    """The table's schema and properties, in commits that set them."""
 
 
 def open_table(location: str, *, version: int | None = None, storage: Storage | None = None) -> DeltaTable | None:
@@ -68,12 +72,17 @@ def commit_at(location: str, version: int, storage: Storage | None = None) -> Lo
     text = read_text(location, f"_delta_log/{version:020d}.json", storage)
     if text is None:
         return None
-    actions = [json.loads(line) for line in text.splitlines() if line.strip()]
+    try:
+        actions = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except ValueError as error:
+        raise UnreadableLog(location, f"snapshot {version}: {first_line(error)}") from error
     return LogCommit(
         version,
         next((action["commitInfo"] for action in actions if "commitInfo" in action), {}),
         tuple(action["add"] for action in actions if "add" in action),
         tuple(action["remove"] for action in actions if "remove" in action),
+        tuple(action["cdc"] for action in actions if "cdc" in action),
+        next((action["metaData"] for action in actions if "metaData" in action), None),
     )
 
 

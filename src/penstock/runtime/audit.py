@@ -44,14 +44,14 @@ def _audit(site: Site, state: State, model: IntervalModel, generation: Generatio
 
     column = position_column(model)
     after = accepted if audited is None else audited
-    found = foreign_commits(location, after, latest, (), position=column, storage=storage) if column else ()
+    found = foreign_commits(location, after, latest, position=column, storage=storage) if column else ()
     owned = state.owned([commit.task for commit in found if commit.task is not None])
     foreign = [commit for commit in found if commit.task is None or commit.task not in owned]
     for commit in foreign:
         # by the table's own id: one that was rebuilt in its place counts its snapshots from the beginning
         key = f"foreign:{table.metadata().id}:{commit.version}"
         if scope := commit.scope & generation.covered:
-            state.invalidate(model.name, scope, _reason(commit), "audit", key=key, rows_unknown=True)
+            state.invalidate(model.name, scope, _reason(commit), "audit", key=key, rows_unknown=True, cause="audit")
     if not found and accepted < latest:
         state.accept_snapshot(generation.no, accepted, latest)
     elif len(foreign) == len(found) or latest == accepted:
@@ -60,10 +60,12 @@ def _audit(site: Site, state: State, model: IntervalModel, generation: Generatio
 
 def _lost(state: State, model: IntervalModel, generation: Generation, accepted: int, reason: str) -> None:
     key = f"gone:{generation.id}:{generation.accepted_snapshot}:{generation.epoch}"
-    state.invalidate(model.name, generation.covered, reason, "audit", key=key, rows_unknown=True)
+    state.invalidate(model.name, generation.covered, reason, "audit", key=key, rows_unknown=True, cause="audit")
     state.forget_table(generation.no, accepted)
 
 
 def _reason(commit: ForeignCommit) -> str:
+    if commit.is_reset:
+        return f"a reset that did not finish emptied it at snapshot {commit.version}"
     who = f"task {commit.task}, which was never accepted" if commit.task else "another program"
     return f"{commit.operation} by {who} changed it at snapshot {commit.version}"

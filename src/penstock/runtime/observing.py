@@ -20,14 +20,16 @@ from penstock.engine.observe import (
     observe_delta,
 )
 from penstock.errors import PenstockError, SourceError
-from penstock.intervals import EVERYTHING, NOTHING, IntervalSet
+from penstock.intervals import EVERYTHING
 from penstock.models import Source
 from penstock.models.axis import SECOND
 from penstock.project import Project, ScanContext, render_bounds
 from penstock.runtime.audit import audit
+from penstock.runtime.noticing import Noticed, anybody_cares, interesting, judged, newest, replaced
 from penstock.runtime.site import Site, position_column
 from penstock.state.records import SourceRecord, World
 from penstock.state.store import State
+from penstock.tasks import UNCHANGED, Changed
 
 Scan = Literal["full", "incremental"]
 _SHOWN_OUTPUT = 300
@@ -47,7 +49,7 @@ class TableEyes:
 
     environ: Mapping[str, str]
 
-    def look(self, site: Site, names: Collection[str], world: World) -> Iterator[tuple[SourceRecord, IntervalSet]]:
+    def look(self, site: Site, names: Collection[str], world: World) -> Iterator[tuple[SourceRecord, Changed]]:
         return Observer(site, None, self.environ, runs_programs=False).look(names, world)
 
     def audit(self, site: Site, state: State, world: World) -> Iterator[str | None]:
@@ -69,24 +71,56 @@ class Observer:
     runs_programs: bool = True
     """False: nobody may wait for somebody's program; a source that has one is left out like one that needs a scan."""
 
-    def look(self, names: Collection[str], world: World) -> Iterator[tuple[SourceRecord, IntervalSet]]:
-        """The named sources as they are now. One that cannot be read keeps its old bounds, and says why."""
+    def look(self, names: Collection[str], world: World) -> Iterator[tuple[SourceRecord, Changed]]:
+        """The named sources as they are now, and where their rows are no longer what they were.
+
+        One that cannot be read keeps its old bounds, and says why.
+        """
         for name in sorted(names):
             source = self.site.graph.models.get(name)
             if isinstance(source, Source):
                 known = world.sources.get(name) or _unknown(source)
                 try:
-                    record = self._observe(source, known, world.at)
+                    yield self._observe(source, known, world)
                 except NeedsSpark:
                     continue
-                yield record, _replaced(known, record)
 
-    def _observe(self, source: Source, known: SourceRecord, now: datetime) -> SourceRecord:
+    def _observe(self, source: Source, known: SourceRecord, world: World) -> tuple[SourceRecord, Changed]:
+        by_log = _by_log(source)
         try:
-            record = self._from_log(source, known, now) if _by_log(source) else self._by_scan(source, known, now)
+            record = self._from_log(source, known, world.at) if by_log else self._by_scan(source, known, world.at)
+            if record is None:
+                return known, UNCHANGED
+            noticed = self._noticed(source, known, record, world)
         except PenstockError as error:
-            return replace(known, error=error.message)
-        return known if record is None else replace(record, observed_at=now, error=None)
+            # a snapshot is never kept without what changed up to it
+            return replace(known, error=error.message), UNCHANGED
+        record = replace(record, observed_at=world.at, error=None, expired_pos=noticed.expired_pos)
+        return record, noticed.changed
+
+    def _noticed(self, source: Source, known: SourceRecord, record: SourceRecord, world: World) -> Noticed:
+        """Where rows are no longer what they were when the source was last seen."""
+        graph = self.site.graph
+        if known.observed_at is None or not anybody_cares(source, graph):
+            return Noticed(UNCHANGED, known.expired_pos)
+        if replaced(known, record):
+            return Noticed(Changed(EVERYTHING), None)
+        if source.format != "delta":
+            length = source.recheck if record.full_scan_at != known.full_scan_at else None
+            return Noticed(newest(source, graph, world, length or 0), known.expired_pos)
+        if known.snapshot is None or record.snapshot is None or known.snapshot == record.snapshot:
+            return Noticed(UNCHANGED, known.expired_pos)
+        return self._between(source, known.snapshot, record, world)
+
+    def _between(self, source: Source, after: int, record: SourceRecord, world: World) -> Noticed:
+        from penstock.engine.changes import log_changes
+
+        assert record.snapshot is not None  # noqa: S101
+        location, column = self.site.source(source), position_column(source)
+        storage = self.site.project.settings.target.storage
+        read = interesting(source, self.site.graph, world)
+        found = log_changes(location, column, after, record.snapshot, interesting=read, storage=storage)
+        return judged(found, record.expired_pos, read)
 
     def _from_log(self, source: Source, known: SourceRecord, now: datetime) -> SourceRecord | None:
         location, column = self.site.source(source), position_column(source)
@@ -140,7 +174,7 @@ class Observer:
         scanned = self._scanned(source, column, now_known, kind)
         merged = merged_bounds(Bounds(known.min_pos, known.end_pos), scanned, kind)
         record = replace(now_known, min_pos=merged.min_pos, end_pos=merged.end_pos, incremental_scan_at=now)
-        return replace(record, full_scan_at=now) if kind == "full" else record
+        return replace(record, full_scan_at=now) if _full_is_due(source, known, now) else record
 
     def _pinned(self, source: Source, known: SourceRecord) -> SourceRecord:
         """The record with the snapshot that the scan is to measure and tasks are to read, where the log tells one."""
@@ -169,17 +203,13 @@ class Observer:
         return complete_bounds(*found, completeness(source))
 
 
-def keep(state: State, known: SourceRecord | None, record: SourceRecord, changed: IntervalSet) -> None:
+def keep(state: State, known: SourceRecord | None, record: SourceRecord, changed: Changed) -> None:
     """Store an observation, and tell consumers where rows are no longer what they were."""
     if record.error is not None:
         state.record_source_error(record.model, record.error)
     elif record != known:
-        state.record_source(record, known.snapshot if known else None, changed)
-
-
-def _replaced(known: SourceRecord, now: SourceRecord) -> IntervalSet:
-    """A new table under an old name: whatever was computed from the old one is out of date."""
-    return EVERYTHING if known.table_id and known.table_id != now.table_id else NOTHING
+        expected = known.snapshot if known else None
+        state.record_source(record, expected, changed, expected_table=known.table_id if known else None)
 
 
 def _refuse_plain_numbers(source: Source, columns: Mapping[str, str]) -> None:
@@ -202,12 +232,17 @@ def _by_log(source: Source) -> bool:
 
 def _due(source: Source, known: SourceRecord, now: datetime) -> Scan | None:
     """The first scan is a full one; later ones come as often as the source asks for."""
-    if known.full_scan_at is None or now - known.full_scan_at >= timedelta(seconds=source.full_scan_seconds):
+    if _full_is_due(source, known, now):
         return "full"
     last = known.incremental_scan_at or known.full_scan_at
-    if now - last < timedelta(seconds=source.incremental_scan_seconds):
+    if last is not None and now - last < timedelta(seconds=source.incremental_scan_seconds):
         return None
     return "incremental" if source.bounds_sql is not None else "full"
+
+
+def _full_is_due(source: Source, known: SourceRecord, now: datetime) -> bool:
+    last = known.full_scan_at
+    return last is None or now - last >= timedelta(seconds=source.full_scan_seconds)
 
 
 def _from_program(source: Source, project: Project, environ: Mapping[str, str]) -> Bounds:

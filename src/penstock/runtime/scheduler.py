@@ -22,10 +22,10 @@ from penstock.runtime.site import Site
 from penstock.runtime.survey import Survey
 from penstock.runtime.triggers import Due, Triggers
 from penstock.runtime.workspace import no_step
-from penstock.state.records import Slot, SourceRecord, Work, World
+from penstock.state.records import Reopened, Slot, SourceRecord, Work, World
 from penstock.state.schedules import due_slots
 from penstock.state.store import State
-from penstock.tasks import Lane, Order
+from penstock.tasks import Changed, Lane, Order
 
 LONGEST_PAUSE_SECONDS = 5.0
 """Workers that vanish tell nobody: their tasks are looked for this often."""
@@ -38,7 +38,7 @@ FORWARD_PAUSE_SECONDS = 10.0
 class Eyes(Protocol):
     """What a scheduler asks of the tables themselves."""
 
-    def look(self, site: Site, names: Collection[str], world: World) -> Iterable[tuple[SourceRecord, IntervalSet]]:
+    def look(self, site: Site, names: Collection[str], world: World) -> Iterable[tuple[SourceRecord, Changed]]:
         """These sources as they are now (not those that need Spark), and where rows are no longer what they were."""
 
     def audit(self, site: Site, state: State, world: World) -> Iterable[str | None]:
@@ -61,7 +61,6 @@ class Scheduler:
     """Lanes that were due and had to wait: repairs for more to come, new rows for their pace."""
     _full: Due = field(default_factory=dict)
     """Lanes that were due while nobody had taken their last orders."""
-    _stale_since: dict[str, datetime] = field(default_factory=dict)
     _forward_at: dict[str, datetime] = field(default_factory=dict)
     _audited: datetime | None = None
     _auditing: Iterator[str | None] | None = None
@@ -165,12 +164,11 @@ class Scheduler:
         self.metrics.checked("ready" if found else "waiting", time.monotonic() - began)
         if "backfill" in wanted:
             self.metrics.planned(name, decisions)
-        repairs = [order for order in found if order.lane == "repair"]
-        if repairs and not self._ripe(name, world.at, site.project.settings.scheduler.repair_delay_seconds):
+        repairs = IntervalSet.of(chunk for order in found if order.lane == "repair" for chunk in order.chunks)
+        delay_seconds = site.project.settings.scheduler.repair_delay_seconds
+        if repairs and not ripe(self.state.reopened(world.working[name].no, repairs), world.at, delay_seconds):
             found = [order for order in found if order.lane != "repair"]
             self._later.setdefault(name, set()).add("repair")
-        elif "repair" in wanted:
-            self._stale_since.pop(name, None)
         if any(order.lane == "forward" for order in found):
             self._forward_at[name] = world.at
         yield from found
@@ -179,11 +177,6 @@ class Scheduler:
         last = self._forward_at.get(model.name)
         paced = model.interval.min == 0 and model.schedules.forwardfill is None
         return paced and last is not None and now - last < timedelta(seconds=FORWARD_PAUSE_SECONDS)
-
-    def _ripe(self, name: str, now: datetime, delay_seconds: float) -> bool:
-        """What changes once often changes again: repairs wait a little and take it all."""
-        since = self._stale_since.setdefault(name, now)
-        return now - since >= timedelta(seconds=delay_seconds)
 
     def _audit(self, site: Site, world: World) -> None:
         """Once per sweep, a few tables in every round: planning does not wait for all of them."""
@@ -208,6 +201,11 @@ class Scheduler:
         waits = [LONGEST_PAUSE_SECONDS, self._triggers.seconds_to_sweep(world.at, settings.sweep_seconds)]
         later = [0.0] if self._auditing is not None else [1.0] if self._later else []
         return max(min([*waits, *slots, *looks, *later]), 0.0)
+
+
+def ripe(reopened: Reopened | None, now: datetime, delay_seconds: float) -> bool:
+    """What changes once often changes again: repairs wait and take it all, unless a person or a parent asks."""
+    return reopened is None or not reopened.gathers or now - reopened.since >= timedelta(seconds=delay_seconds)
 
 
 def _passed(last: datetime | None, now: datetime, seconds: float) -> bool:

@@ -1,0 +1,148 @@
+"""Where did rows change, told in few words?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import chain, count
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.intervals import EVERYTHING, Interval, IntervalSet
+from penstock.models.axis import SECOND
+from penstock.tasks import Changed
+
+MOST_PARTS = 1000
+"""What is told is stored with every consumer's mark: beyond so many parts the nearest ones become one."""
+_TIMES = (1, 10, 60, 300, 900, 3600, 6 * 3600, 86_400)
+
+Span = tuple[int, int, int]
+"""Start, end and how many rows changed somewhere in it."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Gathers changed positions one by one where they are known, else the stretches that hold them."""
+
+    axis: str
+    everything: bool = False
+    _counted: list[pa.Table] = field(default_factory=list)
+    _spans: list[Span] = field(default_factory=list)
+
+    def add(self, counted: pa.Table) -> None:
+        """Rows at positions: the columns `position` (no NULL) and `rows`."""
+        if counted.num_rows:
+            self._counted.append(counted)
+
+    def add_span(self, span: Span) -> None:
+        if span[0] < span[1]:
+            self._spans.append(span)
+
+    def changed(self) -> Changed:
+        if self.everything:
+            return Changed(EVERYTHING)
+        counted = summed(pa.concat_tables(self._counted)) if self._counted else None
+        parts = IntervalSet.of((start, end) for start, end, _ in self._spans)
+        told = list(self._spans)
+        if counted is not None:
+            parts |= _runs(counted.column("position"))
+            told += _cells(counted, self.axis)
+        return Changed(joined(parts, MOST_PARTS), tuple((Interval(a, b), rows) for a, b, rows in _few(told)))
+
+
+def together(several: Iterable[Changed]) -> Changed:
+    """What several commits changed, in as few words as what one did."""
+    found = list(several)
+    rows: Counter[Interval] = Counter()
+    for one in found:
+        for part, number in one.rows:
+            rows[part] += number
+    told = _few((part.start, part.end, number) for part, number in rows.items())
+    parts = joined(IntervalSet.of(part for one in found for part in one.ranges), MOST_PARTS)
+    return Changed(parts, tuple((Interval(start, end), number) for start, end, number in told))
+
+
+def counts(positions: pa.ChunkedArray, rows: pa.ChunkedArray | None = None) -> pa.Table:
+    """How many rows each position has; those without a position are left out."""
+    given = pa.repeat(pa.scalar(1, pa.int64()), len(positions)) if rows is None else rows
+    table = pa.table({"position": positions, "rows": given})
+    return summed(table.filter(pc.is_valid(table.column("position"))))
+
+
+def summed(counted: pa.Table) -> pa.Table:
+    """One line per position, in order."""
+    grouped = counted.group_by("position").aggregate([("rows", "sum")])
+    table = pa.table({"position": grouped.column("position"), "rows": grouped.column("rows_sum")})
+    return table.sort_by("position")
+
+
+def differing(before: pa.Table, after: pa.Table) -> pa.Table:
+    """The positions with more or fewer rows than before, and how many."""
+    gone = pa.table({"position": before.column("position"), "rows": pc.negate(before.column("rows"))})
+    both = summed(pa.concat_tables([after, gone]))
+    table = pa.table({"position": both.column("position"), "rows": pc.abs(both.column("rows"))})
+    return table.filter(pc.greater(table.column("rows"), 0))
+
+
+def either(before: pa.Table, after: pa.Table) -> pa.Table:
+    """The positions of both, with the greater number of rows."""
+    both = pa.concat_tables([summed(before), summed(after)])
+    grouped = both.group_by("position").aggregate([("rows", "max")])
+    return pa.table({"position": grouped.column("position"), "rows": grouped.column("rows_max")})
+
+
+def counted_at(rows: Mapping[int, int]) -> pa.Table:
+    found = {"position": pa.array(rows.keys(), pa.int64()), "rows": pa.array(rows.values(), pa.int64())}
+    return pa.table(found)
+
+
+def joined(parts: IntervalSet, most: int) -> IntervalSet:
+    """The same positions and more, in at most `most` parts: the narrowest gaps are filled."""
+    if len(parts) <= most:
+        return parts
+    gaps = list(zip(parts.edges[1:-1:2], parts.edges[2::2], strict=True))
+    kept = sorted(sorted(gaps, key=lambda gap: gap[0] - gap[1])[: most - 1])
+    return IntervalSet((parts.edges[0], *(edge for gap in kept for edge in gap), parts.edges[-1]))
+
+
+def floor_divided(values: pa.ChunkedArray, by: int) -> pa.ChunkedArray:
+    """Rounded down, also below 0; Arrow itself rounds towards 0."""
+    quotient = pc.divide(values, by)
+    too_high = pc.greater(pc.multiply(quotient, by), values)
+    return pc.subtract(quotient, pc.cast(too_high, pa.int64()))
+
+
+def _runs(positions: pa.ChunkedArray) -> IntervalSet:
+    """Sorted, different positions as stretches without a gap; of very many gaps only the widest are kept."""
+    flat = positions.combine_chunks()
+    steps = pc.subtract(flat.slice(1), flat.slice(0, len(flat) - 1))
+    last = pc.indices_nonzero(pc.greater(steps, 1))
+    if len(last) >= MOST_PARTS:
+        widest = pc.select_k_unstable(steps, k=MOST_PARTS - 1, sort_keys=[("", "descending")])
+        last = widest.take(pc.sort_indices(widest))
+    ends = [position + 1 for position in flat.take(last).to_pylist()]
+    starts = flat.take(pc.add(last.cast(pa.int64()), 1)).to_pylist()
+    inner = (edge for pair in zip(ends, starts, strict=True) for edge in pair)
+    return IntervalSet((flat[0].as_py(), *inner, flat[-1].as_py() + 1))
+
+
+def _cells(counted: pa.Table, axis: str) -> list[Span]:
+    """How many rows changed in each cell of the finest grid that is coarse enough."""
+    grids = chain(_TIMES if axis == SECOND else (), (10**power for power in count(6 if axis == SECOND else 0)))
+    for grid in grids:
+        cells = counted.append_column("cell", floor_divided(counted.column("position"), grid))
+        grouped = cells.group_by("cell").aggregate([("position", "min"), ("position", "max"), ("rows", "sum")])
+        if grouped.num_rows <= MOST_PARTS:
+            ordered = grouped.sort_by("cell").to_pylist()
+            return [(one["position_min"], one["position_max"] + 1, one["rows_sum"]) for one in ordered]
+    raise AssertionError("every grid was too fine")
+
+
+def _few(spans: Iterable[Span]) -> list[Span]:
+    """Neighbours become one until there are few enough."""
+    ordered = sorted(spans)
+    size = -(-len(ordered) // MOST_PARTS) or 1
+    groups = [ordered[at : at + size] for at in range(0, len(ordered), size)]
+    return [(g[0][0], max(end for _, end, _ in g), sum(rows for *_, rows in g)) for g in groups]

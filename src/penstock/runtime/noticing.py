@@ -1,0 +1,112 @@
+"""Which changes of a source matter, and to whom?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.engine.changes import CommitChanges, LogChanges
+from penstock.engine.tally import together
+from penstock.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
+from penstock.models import Dependency, Graph, IntervalModel, Source
+from penstock.state.records import SourceRecord, World
+from penstock.tasks import UNCHANGED, Changed
+
+
+@dataclass(frozen=True, slots=True)
+class Noticed:
+    """What a look at a source found out about the rows of before."""
+
+    changed: Changed
+    expired_pos: int | None
+    """Rows below have left at the old end, now or earlier."""
+
+
+def anybody_cares(source: Source, graph: Graph) -> bool:
+    """Whether a change may reopen anything: a lookup does so only for those who ask for it."""
+    return source.position is not None or any(one.on_change == "rerun" for _, one in _readings(source, graph))
+
+
+def interesting(source: Source, graph: Graph, world: World) -> IntervalSet:
+    """The positions of a source that went into what its readers have covered or are working on."""
+    read = NOTHING
+    for model, dependency in _readings(source, graph):
+        work = world.work.get(model.name)
+        used = _covered(model, world) | (work.in_flight if work is not None else NOTHING)
+        read |= IntervalSet.of(_read_by(part, dependency) for part in used)
+    return read
+
+
+def newest(source: Source, graph: Graph, world: World, length: int) -> Changed:
+    """The last stretch of what the readers of a source have covered."""
+    ends = [_covered(model, world).end for model, _ in _readings(source, graph)]
+    end = max((end for end in ends if end is not None), default=None)
+    return UNCHANGED if end is None or length <= 0 else Changed(IntervalSet((end - length, end)))
+
+
+def replaced(known: SourceRecord, record: SourceRecord) -> bool:
+    """Another table under the old name, or older files of the same one: nothing says what they have in common."""
+    if known.table_id != record.table_id:
+        return True
+    both = known.snapshot is not None and record.snapshot is not None
+    return both and (record.snapshot or 0) < (known.snapshot or 0)
+
+
+def judged(found: LogChanges, expired_pos: int | None, read: IntervalSet) -> Noticed:
+    """Commit by commit, what changed and what expired; what was `read` of the source may tell them apart.
+
+    Nothing below what has expired is a change: there is nothing left to compute it with.
+    """
+    pending: list[Changed] = []
+    for one in found.commits:
+        if one.first is not None and _is_retention(one, one.first, read):
+            expired_pos = one.first if expired_pos is None else max(one.first, expired_pos)
+            # what had changed there before has left as well
+            pending = [_from(changed, expired_pos) for changed in pending]
+            pending.append(_from(one.changed, expired_pos))
+            continue
+        if one.rewinds and expired_pos is not None and one.changed.ranges.within(MIN_POSITION, expired_pos):
+            expired_pos = _lowered(expired_pos, one.first, read)
+        pending.append(one.changed)
+    return Noticed(_from(together(pending), MIN_POSITION if expired_pos is None else expired_pos), expired_pos)
+
+
+def _is_retention(commit: CommitChanges, first: int, read: IntervalSet) -> bool:
+    """Rows went below all that are left, and certainly none that somebody had read above.
+
+    A delete of which nobody can tell any more what it took is taken for retention too: what was made of rows that are
+    gone cannot be made again.
+    """
+    if not commit.only_deletes or not commit.changed.ranges.within(MIN_POSITION, first):
+        return False
+    return not commit.taken.within(first, MAX_POSITION) & read
+
+
+def _lowered(expired_pos: int, first: int | None, read: IntervalSet) -> int | None:
+    """Rows came back: what lies below the first of them is still gone, if anything was made of it."""
+    if first is None or first >= expired_pos:
+        return expired_pos
+    return first if read.within(MIN_POSITION, first) else None
+
+
+def _from(changed: Changed, start: int) -> Changed:
+    """The changes from a position on."""
+    rows = ((Interval(max(part.start, start), part.end), count) for part, count in changed.rows if part.end > start)
+    return Changed(changed.ranges.within(start, MAX_POSITION), tuple(rows))
+
+
+def _readings(source: Source, graph: Graph) -> list[tuple[IntervalModel, Dependency]]:
+    return [(model, one) for model in graph.interval_models for one in model.inputs if one.model == source.name]
+
+
+def _covered(model: IntervalModel, world: World) -> IntervalSet:
+    """By what is being built and by what is served."""
+    covered = NOTHING
+    for generation in (world.working.get(model.name), world.current.get(model.name)):
+        covered |= generation.covered if generation is not None else NOTHING
+    return covered
+
+
+def _read_by(part: Interval, dependency: Dependency) -> tuple[int, int]:
+    """What of the source a stretch of the model was made of."""
+    start = part.start if part.start == MIN_POSITION else part.start - dependency.before
+    return start, part.end if part.end == MAX_POSITION else part.end + dependency.after
