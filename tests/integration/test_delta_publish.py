@@ -16,11 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, Schema, write_deltalake
 
-from penstock.engine import log, publish
+from penstock.engine import committing, log, notes, publish
 from penstock.engine.audit import foreign_commits
 from penstock.engine.files import DataFile, PositionColumn
 from penstock.engine.job import Digest, Job, Staged, StagedChunk, StagedFile
 from penstock.engine.publish import FileSetChanged, checkpoint, find_commit
+from penstock.engine.reset import Emptying, empty
 from penstock.engine.statistics import staged_file
 from penstock.errors import ConflictError, EngineError, QueryError
 from penstock.intervals import EVERYTHING, Interval, ranges
@@ -134,6 +135,24 @@ def test_a_task_that_committed_is_adopted_and_not_written_again(tmp_path: Path) 
     assert find_commit(str(tmp_path), task) == second
     assert find_commit(str(tmp_path), uuid4()) is None
     assert find_commit(str(tmp_path / "nowhere"), task) is None
+
+
+def test_a_commit_says_where_in_a_chunk_rows_differ(tmp_path: Path) -> None:
+    staged = stage(job_for(tmp_path, [(0, 10), (10, 20)]), rows(1, 2, 12))
+    first, second = staged.chunks
+    narrow = replace(staged, chunks=(replace(first, differs=ranges((1, 3))), second))
+    commit = publish.publish(narrow, no_step)
+    assert isinstance(commit, Commit)
+    assert commit.changed == ranges((1, 3), (10, 20))
+    assert find_commit(str(tmp_path), staged.job.task) == replace(commit, adopted=True)
+
+
+def test_a_note_of_an_earlier_release_is_still_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = notes.chunk_noted
+    monkeypatch.setattr(notes, "chunk_noted", lambda chunk: whole(chunk)[:5])
+    commit = publish.publish(staged := stage(job_for(tmp_path, [(0, 10)]), rows(1, 2)), no_step)
+    assert isinstance(commit, Commit)
+    assert find_commit(str(tmp_path), staged.job.task) == replace(commit, adopted=True)
 
 
 def test_without_adoption_the_same_task_commits_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,8 +410,19 @@ def test_a_file_with_a_deletion_vector_is_never_removed(tmp_path: Path) -> None:
     assert seen is not None and seen.needs_delta_reader == "deletion vectors" and seen.files[0].has_deletion_vector
     with pytest.raises(EngineError, match=f"{file.path}.*deletion vector"):
         publish.publish(stage(job_for(tmp_path, [(0, 10)]), rows(1)), no_step)
+    with pytest.raises(EngineError, match=f"{file.path}.*deletion vector"):
+        empty(str(tmp_path), Emptying(uuid4(), "t.m", "g", ranges((0, 10))))
     run(tmp_path, [(10, 20)], rows(11))
     assert DeltaTable(tmp_path).version() == 2
+
+
+def test_a_reset_notes_what_it_emptied_as_an_attempt_does(tmp_path: Path) -> None:
+    run(tmp_path, [(0, 10), (10, 20)], rows(1, 12))
+    task = uuid4()
+    assert empty(str(tmp_path), Emptying(task, "t.m", "g", ranges((0, 20)))) == 2
+    (found,) = foreign_commits(str(tmp_path), 1, None, position=POSITION)
+    assert (found.task, found.scope, found.is_reset) == (task, ranges((0, 20)), True)
+    assert empty(str(tmp_path), Emptying(uuid4(), "t.m", "g", ranges((0, 20)))) == 2
 
 
 def test_removing_a_file_with_a_deletion_vector_would_leave_it_visible(
@@ -400,7 +430,7 @@ def test_removing_a_file_with_a_deletion_vector_would_leave_it_visible(
 ) -> None:
     run(tmp_path, [(0, 10)], rows(1, 2, 3))
     with_deletion_vector(tmp_path)
-    monkeypatch.setattr(publish, "_check_removable", lambda *_: None)
+    monkeypatch.setattr(committing, "check_removable", lambda *_: None)
     run(tmp_path, [(0, 10)], rows(4))
     seen = log.snapshot(str(tmp_path), POSITION)
     assert seen is not None and len(seen.files) == 2
@@ -433,15 +463,15 @@ def test_the_audit_finds_what_no_task_of_ours_did(tmp_path: Path) -> None:
     DeltaTable(tmp_path).delete("n = 1")
     publish.publish(stage(job_for(tmp_path, [(30, 40)], lost), rows(31)), no_step)
     DeltaTable(tmp_path).optimize.compact()
-    found = foreign_commits(location, 0, None, {ours}, position=POSITION)
+    found = [one for one in foreign_commits(location, 0, None, position=POSITION) if one.task != ours]
     assert [(one.version, one.scope, one.task) for one in found] == [
         (2, ranges((15, 19)), None),
         (3, ranges((1, 2)), None),
         (4, ranges((30, 40)), lost),
     ]
     assert found[1].operation == "DELETE"
-    assert foreign_commits(location, 1, 1, set(), position=POSITION) == ()
-    assert foreign_commits(location, 3, None, {ours, lost}, position=POSITION) == ()
+    assert foreign_commits(location, 1, 1, position=POSITION) == ()
+    assert foreign_commits(location, 4, None, position=POSITION) == ()
     DeltaTable(tmp_path).create_checkpoint()
     (tmp_path / "_delta_log" / f"{2:020d}.json").unlink()
-    assert foreign_commits(location, 1, 2, {ours}, position=POSITION)[0].scope == EVERYTHING
+    assert foreign_commits(location, 1, 2, position=POSITION)[0].scope == EVERYTHING

@@ -140,6 +140,14 @@ def test_every_primitive_type_has_both_bounds_or_none(tmp_path: Path) -> None:
     assert stats["nullCount"]["nothing"] == 2
 
 
+def test_bounds_of_long_decimals_keep_every_digit(tmp_path: Path) -> None:
+    digits = "12345678901234567890123456789012345"
+    low, high = Decimal(f"-{digits}.679"), Decimal(f"{digits}.679")
+    column = pa.array([low, high], pa.decimal128(38, 3))
+    stats = told(tmp_path, pa.table({"at": moments(0, 1), "money": column}))
+    assert stats["minValues"]["money"] == low and stats["maxValues"]["money"] == high
+
+
 def test_bounds_of_floats_are_only_believed_from_a_writer_that_minds_nan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from append_contract import AppendContract
 from engine_contract import EngineContract
 from workbenches import DeltaBench, Workbench
 
@@ -13,7 +14,7 @@ from penstock.engine.delta import DeltaEngine
 from penstock.engine.session import Session, SparkSettings
 
 
-class TestDeltaEngine(EngineContract):
+class TestDeltaEngine(EngineContract, AppendContract):
     @pytest.fixture
     def workbench(self, session: Session, tmp_path: Path) -> Workbench:
         engine = DeltaEngine(SparkSettings(cache=tmp_path, environ=dict(os.environ)), {})

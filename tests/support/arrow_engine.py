@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,11 +15,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlglot
 from deltalake import DeltaTable, QueryBuilder, Schema
+from memory_append import Rule, check_key, keys_of
+from memory_tables import Rows
 
+from penstock.engine.append import searched
+from penstock.engine.bags import Bag, differing
 from penstock.engine.compare import Comparison
 from penstock.engine.files import DataFile, PositionColumn, TableSnapshot
+from penstock.engine.head import Head
 from penstock.engine.job import Digest, InputRead, Job, Staged, StagedChunk, StagedFile, Step
 from penstock.engine.log import snapshot
+from penstock.engine.lookup import Lookup
+from penstock.engine.positions import position_field
 from penstock.engine.publish import FileSetChanged, checkpoint, find_commit, publish
 from penstock.engine.scan import VIEW
 from penstock.engine.statistics import staged_file
@@ -57,6 +65,9 @@ class ArrowEngine:
         head = _head(job)
         live = head.meeting(job.scope) if head else ()
         folder = f"{job.task}/{job.attempt}-{head.version if head else 'new'}"
+        if job.unique_key:
+            step("files written")
+            return _looked_up(staged, folder)
         kept = _kept(job, live, folder)
         step("files written")
         new = pa.concat_tables([_read(job.location, file.path) for file in staged.files]) if staged.files else None
@@ -76,6 +87,8 @@ class ArrowEngine:
         """Compute the job's rows again and compare them, as bags, with what the table holds at a snapshot."""
         expected = pa.concat_tables(_new_rows(job))
         stored = pa.table(DeltaTable(job.location, version=snapshot).to_pyarrow_table())
+        if job.unique_key:
+            return _compared_by_key(job, expected, stored)
         missing = unexpected = 0
         differing: set[Interval] = set()
         totals = [0, 0]
@@ -170,6 +183,7 @@ def _new_rows(job: Job) -> list[pa.Table]:
         rows = answer(rendering.sql, rendering.inputs)
         if job.position.name not in rows.column_names:
             raise QueryError(f"{job.model}: the query gives no column {job.position.name}")
+        check_key(job, rows.column_names)
         inside = _within(rows, job.position.name, rendering.interval)
         if not job.cut and inside.num_rows != rows.num_rows:
             raise QueryError(f"{job.model}: {rows.num_rows - inside.num_rows} rows lie outside of {rendering.interval}")
@@ -188,7 +202,7 @@ def _head(job: Job) -> TableSnapshot | None:
 
 def _staged(job: Job, rows: pa.Table, step: Step) -> Staged:
     head = _head(job)
-    live = head.meeting(job.scope) if head else ()
+    live = head.meeting(job.scope) if head and not job.unique_key else ()
     folder = f"{job.task}/{job.attempt}"
     new = [
         _written(job, f"{folder}/n{number}.parquet", _within(rows, job.position.name, part))
@@ -196,7 +210,7 @@ def _staged(job: Job, rows: pa.Table, step: Step) -> Staged:
     ]
     kept = _kept(job, live, folder)
     step("files written")
-    return Staged(
+    staged = Staged(
         job=job,
         base_version=head.version if head else None,
         schema_json=Schema.from_arrow(rows.schema).to_json(),
@@ -205,6 +219,42 @@ def _staged(job: Job, rows: pa.Table, step: Step) -> Staged:
         replaced=tuple(file.path for file in live),
         chunks=tuple(_chunk(job, chunk, rows, live, job.digests) for chunk in job.chunks),
         cost=Cost(rows_written=rows.num_rows),
+    )
+    return _looked_up(replace(staged, computed=staged.files), folder) if job.unique_key else staged
+
+
+def _looked_up(staged: Staged, folder: str) -> Staged:
+    """An append against the table as it is now; the look-up is the real one."""
+    job, head = staged.job, Head.of(staged.job, None)
+    types = {field["name"]: field["type"] for field in json.loads(staged.schema_json)["fields"]}
+    live = searched(job, head, [(name, types[name]) for name in job.unique_key], staged.computed, None)
+    field = position_field(staged.schema_json, job.position)
+    found = Lookup(job, job.unique_key, field, folder).found(staged.computed, live)
+    return replace(
+        staged,
+        base_version=head.version,
+        files=found.files,
+        kept=found.kept,
+        replaced=found.replaced,
+        chunks=found.chunks,
+    )
+
+
+def _compared_by_key(job: Job, expected: pa.Table, stored: pa.Table) -> Comparison:
+    new, old = (
+        Rows(tuple(table.column_names), [tuple(row.values()) for row in table.to_pylist()])
+        for table in (expected, stored)
+    )
+    missing, unexpected = Rule.of(job).lacking(new, old, job.scope)
+    at, place = new.columns.index(job.position.name), old.columns.index(job.position.name)
+    positions = {row[at] for row in missing} | {row[place] for row in unexpected}
+    return Comparison(
+        sum(_within(stored, job.position.name, chunk).num_rows for chunk in job.chunks),
+        len(set(keys_of(new.rows, new.columns, job.unique_key))),
+        len(missing),
+        len(unexpected),
+        frozenset(c for c in job.chunks if any(isinstance(p, int) and c.start <= p < c.end for p in positions)),
+        (),
     )
 
 
@@ -242,16 +292,26 @@ def _chunk(
 ) -> StagedChunk:
     new = _digest(None if rows is None else _within(rows, job.position.name, chunk))
     meeting = [file for file in live if file.meets(IntervalSet.of([chunk]))]
+    differs: IntervalSet | None = None
     if not job.deduplicate:
         changed = True
     elif not meeting:
         changed = new.rows > 0
-    elif chunk in known:
-        changed = known[chunk] != new
+    elif known.get(chunk) == new:
+        changed = False
     else:
         old = pa.concat_tables([_read(job.location, file.path) for file in meeting])
-        changed = _digest(_within(old, job.position.name, chunk)) != new
-    return StagedChunk(chunk, new.rows, new, changed)
+        before, after = (
+            _bag(job, None if table is None else _within(table, job.position.name, chunk)) for table in (old, rows)
+        )
+        differs = differing(before, after) or None
+        changed = before != after
+    return StagedChunk(chunk, new.rows, new, changed, differs)
+
+
+def _bag(job: Job, rows: pa.Table | None) -> Bag:
+    placed = [] if rows is None else zip(rows[job.position.name].to_pylist(), _plain(rows), strict=True)
+    return Counter((position, repr(row)) for position, row in placed)
 
 
 def _digest(rows: pa.Table | None) -> Digest:

@@ -123,8 +123,11 @@ class EngineContract:
     def test_of_a_batch_only_the_chunk_that_differs_is_changed(self, workbench: Workbench) -> None:
         run(workbench, build(workbench, (0, 10), (10, 20)))
         workbench.land("numbers", numbers(14))
-        commit = run(workbench, build(workbench, (0, 10), (10, 20)))
-        assert (commit.written, commit.changed) == (True, ranges((10, 20)))
+        task = uuid4()
+        commit = run(workbench, build(workbench, (0, 10), (10, 20), task=task))
+        assert [(chunk.interval.start, chunk.changed) for chunk in commit.chunks] == [(0, False), (10, True)]
+        assert (commit.written, commit.changed) == (True, ranges((14, 15)))
+        assert workbench.engine.find_commit(workbench.location("copy"), task) == replace(commit, adopted=True)
         assert stored(workbench) == numbers(*sorted([*range(20), 14]))
 
     # mistakes

@@ -17,13 +17,15 @@ from contextlib import closing
 from dataclasses import replace
 from uuid import UUID
 
+from memory_append import Rule, appended, check_key, keys_of, places
 from memory_store import MemoryStore
 from memory_tables import Entry, MemoryFile, MemorySnapshot, MemoryTable, Row, Rows
 
+from penstock.engine.committing import ROUNDS
 from penstock.engine.compare import Comparison
 from penstock.engine.files import PositionColumn
 from penstock.engine.job import Digest, InputRead, Job, Staged, StagedChunk, StagedFile, Step
-from penstock.engine.publish import ROUNDS, FileSetChanged
+from penstock.engine.publish import FileSetChanged
 from penstock.errors import BadQueryError, ConflictError, EngineError, QueryError, SourceError
 from penstock.intervals import Interval, IntervalSet
 from penstock.tasks import ChunkResult, Commit, Cost
@@ -55,7 +57,7 @@ class MemoryEngine(MemoryStore):
         step("planned")
         new = _fitted(job, self._new_rows(job), head)
         self._check_wanted(job)
-        live = head.meeting(job.scope) if head else ()
+        live = head.meeting(job.scope) if head and not job.unique_key else ()
         folder = f"{job.task}/{job.attempt}"
         runs = _sorted_into(job.scope.parts, new, job.position.name)
         files = [self._write(job, f"{folder}/n{n}", Rows(new.columns, runs[part])) for n, part in enumerate(runs)]
@@ -71,6 +73,8 @@ class MemoryEngine(MemoryStore):
             chunks=_judged(job, new, live, job.digests),
             cost=Cost(rows_written=len(new.rows)),
         )
+        if job.unique_key:
+            staged = self._looked_up(replace(staged, computed=staged.files), folder)
         step("staged")
         self._check_wanted(job)
         return staged
@@ -80,16 +84,49 @@ class MemoryEngine(MemoryStore):
         job = staged.job
         self._check_wanted(job)
         head = self._head(job.location)
+        if job.unique_key:
+            step("written")
+            again = self._looked_up(staged, f"{job.task}/{job.attempt}-{head.version if head else 'new'}")
+            step("staged")
+            return again
         live = head.meeting(job.scope) if head else ()
         kept = self._keep(job, live, f"{job.task}/{job.attempt}-{head.version if head else 'new'}")
         step("written")
-        columns = tuple(field["name"] for field in json.loads(staged.schema_json)["fields"])
-        new = Rows(columns, [row for file in staged.files for row in self._written[job.location, file.path].rows])
+        new = self._rows_of(staged, staged.files)
         # what the chunks held once says nothing about a table that somebody else has changed
         chunks = _judged(job, new, live, {})
         step("staged")
         replaced = tuple(file.path for file in live)
         return replace(staged, base_version=head.version if head else None, kept=kept, replaced=replaced, chunks=chunks)
+
+    def _looked_up(self, staged: Staged, folder: str) -> Staged:
+        """An append against the table as it is now: what its query gave is in `computed`."""
+        job, head = staged.job, self._head(staged.job.location)
+        new = self._rows_of(staged, staged.computed)
+        found = appended(job, new, head)
+        runs = _sorted_into(job.scope.parts, Rows(new.columns, found.fresh), job.position.name)
+        files = [self._write(job, f"{folder}/f{n}", Rows(new.columns, runs[part])) for n, part in enumerate(runs)]
+        kept = [
+            self._write(job, f"{folder}/k{number}", Rows(file.columns, rows))
+            for number, (file, rows) in enumerate(found.left)
+        ]
+        counts = _sorted_into(job.chunks, new, job.position.name)
+        differs = {chunk: places(p for p in found.differs if chunk.start <= p < chunk.end) for chunk in job.chunks}
+        return replace(
+            staged,
+            base_version=head.version if head else None,
+            files=tuple(file for file in files if file is not None),
+            kept=tuple(file for file in kept if file is not None),
+            replaced=tuple(file.path for file, _ in found.left),
+            chunks=tuple(
+                StagedChunk(chunk, len(counts[chunk]), None, bool(differs[chunk]), differs[chunk] or None)
+                for chunk in job.chunks
+            ),
+        )
+
+    def _rows_of(self, staged: Staged, files: Sequence[StagedFile]) -> Rows:
+        columns = tuple(field["name"] for field in json.loads(staged.schema_json)["fields"])
+        return Rows(columns, [row for file in files for row in self._written[staged.job.location, file.path].rows])
 
     def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged:
         job = staged.job
@@ -141,6 +178,8 @@ class MemoryEngine(MemoryStore):
     def compare(self, job: Job, snapshot: int) -> Comparison:
         """Compute the job's rows again and compare them, as bags, with what the table holds at a snapshot."""
         new = self._new_rows(job)
+        if job.unique_key:
+            return self._compared_by_key(job, new, snapshot)
         expected = _sorted_into(job.chunks, new, job.position.name)
         counts = Counter[str]()
         differing: set[Interval] = set()
@@ -158,6 +197,21 @@ class MemoryEngine(MemoryStore):
             missing=counts["missing"],
             unexpected=counts["unexpected"],
             differing=frozenset(differing),
+            samples=(),
+        )
+
+    def _compared_by_key(self, job: Job, new: Rows, snapshot: int) -> Comparison:
+        stored = self.snapshot(job.location, snapshot).read()
+        missing, unexpected = Rule.of(job).lacking(new, stored, job.scope)
+        expected = set(keys_of(new.rows, new.columns, job.unique_key))
+        found = (Rows(new.columns, missing), Rows(stored.columns, unexpected))
+        sorted_ = [_sorted_into(job.chunks, rows, job.position.name) for rows in found]
+        return Comparison(
+            rows_stored=len(self.snapshot(job.location, snapshot).read(job.scope).rows),
+            rows_expected=len(expected),
+            missing=len(missing),
+            unexpected=len(unexpected),
+            differing=frozenset(chunk for chunk in job.chunks if any(rows[chunk] for rows in sorted_)),
             samples=(),
         )
 
@@ -201,6 +255,7 @@ class MemoryEngine(MemoryStore):
             for rendering in job.renderings:
                 found = self._asked(connection, rendering.sql, rendering.inputs)
                 columns = columns or _storable(job, found.columns)
+                check_key(job, columns)
                 at = found.columns.index(job.position.name)
                 start, end = rendering.interval.start, rendering.interval.end
                 kept = [row for row in found.rows if isinstance(p := row[at], int) and start <= p < end]
@@ -289,7 +344,10 @@ class MemoryEngine(MemoryStore):
 
 
 def moved(head: MemorySnapshot, staged: Staged) -> FileSetChanged | None:
-    """Whether the live files that meet the scope are others than those the attempt read."""
+    """Whether the live files are others than those the attempt read; an append looks for its keys in all of them."""
+    if staged.job.unique_key:
+        looked = staged.base_version == head.version or (staged.base_version is None and not head.files)
+        return None if looked else FileSetChanged(head.version, tuple(file.path for file in head.files))
     live = tuple(file.path for file in head.meeting(staged.job.scope))
     return None if set(live) == set(staged.replaced) else FileSetChanged(head.version, live)
 
@@ -369,16 +427,20 @@ def _judged(
         digest = _digest(Rows(new.columns, rows))
         window = IntervalSet((chunk.start, chunk.end))
         meeting = [file for file in live if file.meets(window)]
+        differs: IntervalSet | None = None
         if not job.deduplicate:
             changed = True
         elif not meeting:
             changed = bool(rows)
-        elif chunk in known:
-            changed = known[chunk] != digest
+        elif known.get(chunk) == digest:
+            changed = False
         else:
-            stored = [row for file in meeting for row in file.cut(window).canonical()]
-            changed = Counter(stored) != Rows(new.columns, rows).bag()
-        judged.append(StagedChunk(chunk, len(rows), digest, changed))
+            before = Counter([row for file in meeting for row in file.cut(window).canonical()])
+            after = Rows(new.columns, rows).bag()
+            gone_or_new = [dict(row)[job.position.name] for row in [*(before - after), *(after - before)]]
+            differs = places(p for p in gone_or_new if isinstance(p, int)) or None
+            changed = differs is not None or chunk in known
+        judged.append(StagedChunk(chunk, len(rows), digest, changed, differs))
     return tuple(judged)
 
 
@@ -393,8 +455,13 @@ def _digest(found: Rows) -> Digest:
 
 def _outcome(staged: Staged, version: int, *, written: bool) -> Commit:
     chunks = tuple(
-        ChunkResult(c.interval, c.rows, c.changed, (c.digest.rows, c.digest.sum_a, c.digest.sum_b))
+        ChunkResult(
+            c.interval,
+            c.rows,
+            c.changed,
+            None if c.digest is None else (c.digest.rows, c.digest.sum_a, c.digest.sum_b),
+            c.differs,
+        )
         for c in staged.chunks
-        if c.digest is not None
     )
     return Commit(version, chunks, staged.job.frontier, staged.job.epoch, written)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from memory_append import Rule
 from memory_engine import MemoryEngine
 from memory_tables import Bag, Rows
 
@@ -98,10 +99,22 @@ class _Examined:
         except EngineError as error:
             yield f"{self.model.name} {record.interval}: cannot be computed again: {error.message}"
             return
+        if self.model.update_strategy == "append":
+            yield from self._lacking(record, computed, parts)
+            return
         wanted = _cut(computed, self.model.position, parts).bag()
         stored = self.engine.bag(self.location, self.generation.accepted_snapshot, parts)
         if wanted != stored:
             differing = f"{_shown(wanted - stored)} missing, {_shown(stored - wanted)} unexpected"
+            yield f"{self.model.name} {parts} of {record.interval}, by task {record.task}: {differing}"
+
+    def _lacking(self, record: CoverRecord, computed: Rows, parts: IntervalSet) -> Iterator[str]:
+        """Facts by their key, wherever it is stored."""
+        rule = Rule(self.model.unique_key, self.model.position, self.model.on_retract == "retract")
+        stored = self.engine.snapshot(self.location, self.generation.accepted_snapshot).read()
+        missing, unexpected = rule.lacking(computed, stored, parts)
+        if missing or unexpected:
+            differing = f"{len(missing)} keys missing, {len(unexpected)} rows unexpected"
             yield f"{self.model.name} {parts} of {record.interval}, by task {record.task}: {differing}"
 
     def _outdated(self, record: CoverRecord, parts: IntervalSet) -> Iterator[str]:

@@ -13,7 +13,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from memory_engine import MemoryEngine
 
-from penstock.engine import publish
+from penstock.engine import append, publish
+from penstock.engine.compare import Comparison
 from penstock.engine.files import PositionColumn
 from penstock.engine.job import InputRead, Job, Rendering
 from penstock.intervals import Interval, IntervalSet
@@ -23,6 +24,10 @@ from penstock.tasks import Commit, Pin
 Row = tuple[object, ...]
 AXIS = "number"
 COPY = "select n, value from {numbers}"
+
+
+class ComparingEngine(Engine, Protocol):
+    def compare(self, job: Job, snapshot: int) -> Comparison: ...
 
 
 class Workbench(Protocol):
@@ -50,6 +55,12 @@ class Workbench(Protocol):
 
     def trust(self, patch: pytest.MonkeyPatch) -> None:
         """Break the check that the files are still those that were read."""
+
+    def blind(self, patch: pytest.MonkeyPatch) -> None:
+        """Break the look-up of stored keys: none is ever found."""
+
+    def compare(self, job: Job) -> Comparison:
+        """The newest rows of the job's table against its query."""
 
 
 @dataclass
@@ -79,13 +90,19 @@ class MemoryBench:
     def trust(self, patch: pytest.MonkeyPatch) -> None:
         patch.setattr("memory_engine.moved", lambda *_: None)
 
+    def blind(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr("memory_append.is_fresh", lambda *_: True)
+
+    def compare(self, job: Job) -> Comparison:
+        return self.engine.compare(job, self.engine.snapshot(job.location).version)
+
 
 @dataclass
 class DeltaBench:
     """Tables in a folder, looked at by delta-rs."""
 
     root: Path
-    engine: Engine
+    engine: ComparingEngine
 
     def location(self, name: str) -> str:
         return str(self.root / name)
@@ -114,6 +131,12 @@ class DeltaBench:
 
     def trust(self, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(publish, "moved", lambda *_: None)
+
+    def blind(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(append, "able_to_hold", lambda *_: ())
+
+    def compare(self, job: Job) -> Comparison:
+        return self.engine.compare(job, DeltaTable(job.location).version())
 
 
 def build(

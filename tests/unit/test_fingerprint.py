@@ -87,6 +87,7 @@ def test_any_spacing_and_notes_between_words_leave_the_words(words: list[str], d
         {"dependencies": ((Dependency("raw.a", before=60),),)},
         {"dependencies": ((Dependency("raw.a", after=60),),)},
         {"dependencies": ((Dependency("raw.a"), Dependency("raw.b")),)},
+        {"update_strategy": "append", "unique_key": ("at",)},
     ],
 )
 def test_what_decides_which_rows_are_seen_counts(change: dict[str, object]) -> None:
@@ -110,6 +111,13 @@ def test_what_decides_which_rows_are_seen_counts(change: dict[str, object]) -> N
 )
 def test_s0_59_and_r_11_how_and_when_it_runs_does_not_count(change: dict[str, object]) -> None:
     assert fingerprint(replace(MODEL, **change), {}) == fingerprint(MODEL, {})  # type: ignore[arg-type]
+
+
+def test_the_key_of_an_append_counts_but_not_the_order_of_its_columns() -> None:
+    facts = replace(MODEL, update_strategy="append", unique_key=("at", "n"))
+    for change in ({"unique_key": ("n",)}, {"on_retract": "retract"}):
+        assert fingerprint(replace(facts, **change), {}) != fingerprint(facts, {})  # type: ignore[arg-type]
+    assert fingerprint(replace(facts, unique_key=("n", "at")), {}) == fingerprint(facts, {})
 
 
 def test_a_source_is_another_one_elsewhere_but_not_with_another_lag() -> None:

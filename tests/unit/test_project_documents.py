@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from penstock.errors import ProjectErrors
+from penstock.errors import ProjectErrors, UnknownModelError, nearest
 from penstock.models.axis import DURATION, duration
 from penstock.project import schema
 from penstock.project.documents import Items, Node, Scalar, Table, merged, read_document
 from penstock.project.keys import PROJECT, SCHEDULE
-from penstock.project.problems import Problems, Where, nearest
+from penstock.project.problems import Problems, Where
 
 
 def read(text: str, first_line: int = 1) -> Node:
@@ -236,6 +236,8 @@ def test_the_nearest_key_is_found_whatever_its_case() -> None:
     assert nearest("Intervall", ["interval", "limits"]) == "interval"
     assert nearest("raw.ordes", ["raw.orders", "raw.blocks"]) == "raw.orders"
     assert nearest("raw.xyz", ["raw.abc", "raw.orders"]) is None
+    assert UnknownModelError("raw.xyz", ["raw.abc", "raw.orders"]).hint is None
+    assert UnknownModelError("raw.Ordes", ["raw.orders"]).hint == "did you mean raw.orders?"
 
 
 # One structural question, asked of the loader's table and of the JSON schema.

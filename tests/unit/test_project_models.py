@@ -142,6 +142,49 @@ def test_a_wrong_key_is_one_error_with_its_line(tmp_path: Path, keys: str, said:
     assert said in found[0]
 
 
+# Append
+
+APPEND = BASE + "update_strategy: append\n"
+
+
+@pytest.mark.parametrize(("written_as", "key"), [("id", ("id",)), ("[day, id]", ("day", "id")), ("[a, a]", ("a",))])
+def test_s2_18_an_append_has_a_key_and_one_attempt_at_a_time(
+    tmp_path: Path, written_as: str, key: tuple[str, ...]
+) -> None:
+    made = model(read(tmp_path, one_model(APPEND + f"unique_key: {written_as}\non_retract: retract\n")), "shop.m")
+    assert (made.update_strategy, made.unique_key, made.on_retract) == ("append", key, "retract")
+    assert made.max_inflight == 1
+    plain = model(read(tmp_path, one_model(APPEND + "unique_key: id\nmax_inflight: 1\n")), "shop.m")
+    assert (plain.on_retract, plain.max_inflight) == ("keep", 1)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (APPEND, "m.sql:4: shop.m appends, so it needs `unique_key`"),
+        (APPEND + "unique_key: []\n", "m.sql:4: shop.m appends, so it needs `unique_key`"),
+        (BASE + "unique_key: id\n", "m.sql:4: 'unique_key' needs `update_strategy: append`"),
+        (
+            BASE + "update_strategy: replace\non_retract: keep\n",
+            "m.sql:5: 'on_retract' needs `update_strategy: append`",
+        ),
+        (APPEND + "unique_key: id\nmax_inflight: 2\n", "m.sql:6: shop.m appends, so its attempts run one at a time"),
+        (APPEND + "unique_key: id\non_retract: forget\n", "m.sql:6: on_retract must be"),
+    ],
+)
+def test_keys_of_an_append_that_do_not_fit_are_one_error(tmp_path: Path, keys: str, said: str) -> None:
+    found = mistakes(tmp_path, one_model(keys))
+    assert len(found) == 1, found
+    assert said in found[0]
+
+
+def test_a_default_of_several_attempts_is_not_for_those_that_append(tmp_path: Path) -> None:
+    files = {**one_model(APPEND + "unique_key: id\n"), "penstock.yml": CONFIG + "defaults: {max_inflight: 8}\n"}
+    assert model(read(tmp_path, files), "shop.m").max_inflight == 1
+    over = {**files, "penstock.yml": CONFIG + "overrides: {shop.m: {max_inflight: 8}}\n"}
+    assert "max_inflight can only be 1" in mistakes(tmp_path, over)[0]
+
+
 @pytest.mark.parametrize(
     ("file", "text", "what"),
     [
@@ -155,16 +198,9 @@ def test_a_wrong_key_is_one_error_with_its_line(tmp_path: Path, keys: str, said:
         ("d.yml", "schedule: '@hourly'\nexec: python x.py\ncolumns: {a: string}\n", "a model made by a script"),
         ("d.yml", "interval: 1h\nposition: at\nexec: [python, x.py]\n", "a model made by a script"),
         ("d.py", '"""\ninterval: 1 hour\nposition: hour\n"""\n\n\ndef model(ctx): ...\n', "a Python model"),
-        (
-            "d.sql",
-            front(BASE + "update_strategy: append\nunique_key: id\non_retract: keep\n"),
-            "update_strategy: append",
-        ),
         ("d.sql", front(BASE + "live: true\n"), "live: true"),
         ("d.sql", front(BASE + "manage: user\n"), "manage: user"),
         ("d.sql", front(BASE + "on_schema_change: rebuild\n"), "on_schema_change: rebuild"),
-        ("d.sql", front(BASE + "dependencies: [{model: orders, on_change: rerun}]\n"), "on_change: rerun"),
-        ("d.sql", front(BASE + "dependencies: [[hourly, {model: orders, on_change: rerun}]]\n"), "on_change: rerun"),
     ],
 )
 def test_what_is_known_but_not_built_is_one_clear_error(tmp_path: Path, file: str, text: str, what: str) -> None:
@@ -174,6 +210,30 @@ def test_what_is_known_but_not_built_is_one_clear_error(tmp_path: Path, file: st
     assert f"shop.d: {what} is not built yet in this release" in found[0]
     disabled = {**files, "penstock.yml": CONFIG + "overrides: {shop.d: {enabled: false}}\n"}
     assert set(read(tmp_path, disabled).graph.models) == {"raw.orders", "shop.hourly"}
+
+
+@pytest.mark.parametrize(
+    ("source", "dependencies", "said"),
+    [
+        ("location: x\n", "[orders, {model: prices, on_change: rerun}]", None),
+        ("location: x\nformat: csv\n", "[orders, {model: prices, on_change: rerun}]", "rerun needs a Delta table"),
+        ("location: x\n", "[{model: orders, on_change: rerun}, prices]", "raw.orders has a position"),
+        ("location: x\n", "[[hourly, {model: orders, on_change: rerun}], prices]", "raw.orders has a position"),
+    ],
+)
+def test_only_a_lookup_whose_log_tells_can_reopen_everything(
+    tmp_path: Path, source: str, dependencies: str, said: str | None
+) -> None:
+    query = "select p.ordered_at as at from {{ ref('orders') }} p, {{ ref('prices') }}"
+    text = front(BASE + f"dependencies: {dependencies}\n", query)
+    files = {**SHOP, "models/external/prices.yml": source, "models/transformations/d.sql": text}
+    if said is None:
+        model = read(tmp_path, files).graph.interval_model("shop.d")
+        assert [one.on_change for one in model.inputs] == ["ignore", "rerun"]
+    else:
+        (found,) = mistakes(tmp_path, files)
+        assert "d.sql:4: " in found
+        assert said in found
 
 
 # Queries

@@ -1,4 +1,4 @@
-"""Do a few small files hold the same rows as others, chunk by chunk?"""
+"""Do a few small files hold the same rows as others, chunk by chunk, and where not?"""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ import pyarrow.parquet as pq
 
 from penstock.engine.positions import DAY, MICROS, PositionField
 from penstock.engine.storage import Storage, place
-from penstock.intervals import Interval
+from penstock.engine.tally import joined
+from penstock.intervals import Interval, IntervalSet
 
 MOST_VALUES = 100_000
 """Beyond so many values Spark is quicker than Python."""
 
-Bag = Counter[str]
+MOST_PLACES = 32
+"""Places that differ are told apart up to so many: they go into the log, and consumers are asked for each."""
+
+Bag = Counter[tuple[int, str]]
+"""Rows with their positions, spelled out."""
 
 
 def bags(
@@ -28,21 +33,31 @@ def bags(
     *,
     storage: Storage | None,
 ) -> dict[Interval, Bag]:
-    """The rows of each of the sorted chunks, spelled out; a column that a file lacks is NULL there."""
+    """The rows of each of the sorted chunks; a column that a file lacks is NULL there."""
     found: dict[Interval, Bag] = {chunk: Counter() for chunk in chunks}
     starts = [chunk.start for chunk in chunks]
     for path in paths:
         filesystem, inside = place(location, path, storage)
         table = pq.read_table(inside, filesystem=filesystem, partitioning=None)
         positions = positions_of(table.column(field.name), field)
-        values = [_values(table, name) for name in columns]
+        values = [values_of(table, name) for name in columns]
         for position, *row in zip(positions, *values, strict=True):
             if position is None:
                 continue
             number = bisect_right(starts, position) - 1
             if number >= 0 and position < chunks[number].end:
-                found[chunks[number]][repr(row)] += 1
+                found[chunks[number]][position, repr(row)] += 1
     return found
+
+
+def differing(one: Bag, other: Bag) -> IntervalSet:
+    """The positions at which two bags hold other rows."""
+    return places(position for position, _ in [*(one - other), *(other - one)])
+
+
+def places(positions: Iterable[int]) -> IntervalSet:
+    """These positions, and what lies between them where they are many."""
+    return joined(IntervalSet.of((position, position + 1) for position in set(positions)), MOST_PLACES)
 
 
 def positions_of(column: pa.ChunkedArray, field: PositionField) -> list[int | None]:
@@ -57,7 +72,8 @@ def positions_of(column: pa.ChunkedArray, field: PositionField) -> list[int | No
             return [None if value is None else value // MICROS for value in micros]
 
 
-def _values(table: pa.Table, name: str) -> list[object]:
+def values_of(table: pa.Table, name: str) -> list[object]:
+    """One column as values that are equal when Spark takes them for equal; NULLs where the file has no such column."""
     if name not in table.column_names:
         return [None] * table.num_rows
     column = table.column(name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
-from penstock.engine.bags import MOST_VALUES, bags, positions_of
+from penstock.engine.bags import MOST_VALUES, bags, differing, positions_of
 from penstock.engine.digest import HASH_A, HASH_B, digest_of, hash_columns, sums
 from penstock.engine.files import DataFile
 from penstock.engine.head import Head, Target
@@ -53,13 +53,18 @@ def judge(
         for chunk in job.chunks:
             verdicts[chunk] = _differs(head, chunk, rows[chunk], new.get(chunk), stored.get(chunk))
     unsure = tuple(sorted(chunk for chunk in job.chunks if verdicts[chunk] is None))
-    if unsure and _few(head, files, unsure, len(target.schema.names)):
-        verdicts |= _compared(job, head, target, files=files, chunks=unsure, storage=storage)
+    places: dict[Interval, IntervalSet] = {}
+    if few := _worth_a_look(job, head, target, files=files, verdicts=verdicts):
+        places = _compared(job, head, target, files=files, chunks=few, storage=storage)
+        verdicts |= {chunk: bool(places[chunk]) for chunk in unsure}
     elif unsure:
         before, after = _digests(spark, job, head, target, files=files, chunks=unsure)
         verdicts |= {chunk: before[chunk] != after[chunk] for chunk in unsure}
         new |= after
-    return tuple(StagedChunk(chunk, rows[chunk], new.get(chunk), verdicts[chunk] is True) for chunk in job.chunks)
+    return tuple(
+        StagedChunk(chunk, rows[chunk], new.get(chunk), verdicts[chunk] is True, places.get(chunk) or None)
+        for chunk in job.chunks
+    )
 
 
 def rows_per_chunk(
@@ -91,8 +96,7 @@ def _counted(
 
 def _differs(head: Head, chunk: Interval, rows: int, new: Digest | None, stored: Digest | None) -> bool | None:
     """Whether the chunk's rows differ from the stored ones; None when only a look at the rows can tell."""
-    window = IntervalSet.of((chunk,))
-    meeting = [file for file in head.replaced if file.meets(window)]
+    window, meeting = IntervalSet.of((chunk,)), _met(head, chunk)
     if not meeting:
         return rows > 0
     if new is not None and stored is not None:
@@ -104,6 +108,33 @@ def _differs(head: Head, chunk: Interval, rows: int, new: Digest | None, stored:
         if rows == 0:
             return False
     return None
+
+
+def _worth_a_look(
+    job: Job,
+    head: Head,
+    target: Target,
+    *,
+    files: tuple[StagedFile, ...],
+    verdicts: Mapping[Interval, bool | None],
+) -> tuple[Interval, ...]:
+    """The chunks to compare row by row: the unsure ones, and better those too that are known to differ.
+
+    Where in a chunk rows differ decides which consumers are woken.
+    """
+    if not job.deduplicate:
+        return ()
+    unsure = tuple(sorted(chunk for chunk, verdict in verdicts.items() if verdict is None))
+    differing = tuple(
+        sorted(chunk for chunk, verdict in verdicts.items() if verdict is not False and _met(head, chunk))
+    )
+    width = len(target.schema.names)
+    return next((some for some in (differing, unsure) if some and _few(head, files, some, width)), ())
+
+
+def _met(head: Head, chunk: Interval) -> list[DataFile]:
+    window = IntervalSet.of((chunk,))
+    return [file for file in head.replaced if file.meets(window)]
 
 
 def _few(head: Head, files: tuple[StagedFile, ...], chunks: tuple[Interval, ...], columns: int) -> bool:
@@ -121,13 +152,14 @@ def _compared(
     files: tuple[StagedFile, ...],
     chunks: tuple[Interval, ...],
     storage: Storage | None,
-) -> dict[Interval, bool]:
+) -> dict[Interval, IntervalSet]:
+    """Where each of the chunks holds other rows than before."""
     window = IntervalSet.of(chunks)
     both = []
     for some in (head.replaced, tuple(map(as_data_file, files))):
         paths = [file.path for file in some if file.meets(window)]
         both.append(bags(job.location, paths, target.schema.names, target.field, chunks, storage=storage))
-    return {chunk: both[0][chunk] != both[1][chunk] for chunk in chunks}
+    return {chunk: differing(both[0][chunk], both[1][chunk]) for chunk in chunks}
 
 
 def _digests(

@@ -12,8 +12,9 @@ from uuid import uuid4
 from penstock.engine.columns import fitted, target_schema
 from penstock.engine.digest import comparable
 from penstock.engine.failures import translating
+from penstock.engine.head import Target
 from penstock.engine.job import InputRead, Job
-from penstock.engine.newrows import ask, output_position
+from penstock.engine.newrows import as_position, ask, key_columns, output_position
 from penstock.engine.predicate import index, inside, quoted
 from penstock.engine.read import Reader
 from penstock.engine.session import Session
@@ -36,14 +37,14 @@ _CLOSE = 1e-11
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The rows of some chunks, stored and expected, as bags."""
+    """The rows of some chunks, stored and expected: as bags, or by their keys where rows are appended."""
 
     rows_stored: int
     rows_expected: int
     missing: int
-    """Expected rows that are not stored."""
+    """Expected rows that are not stored; of an append, expected keys that are stored nowhere."""
     unexpected: int
-    """Stored rows that are not expected."""
+    """Stored rows that are not expected; of an append, second rows of a key, and what should have been retracted."""
     differing: frozenset[Interval]
     samples: tuple[dict[str, object], ...]
 
@@ -64,6 +65,8 @@ def compare(session: Session, job: Job, snapshot: int, storage: Storage | None =
         session.attempt(group, job.model, job.timeout_seconds) as attempt,
         translating(attempt, job.model, job.timeout_seconds),
     ):
+        if job.unique_key:
+            return _compared_by_key(attempt.spark, job, snapshot, storage)
         return _compared(attempt.spark, job, snapshot, storage)
 
 
@@ -92,34 +95,101 @@ def _compared(spark: SparkSession, job: Job, snapshot: int, storage: Storage | N
     return Comparison(stored, expected, missing, unexpected, frozenset(differing), samples)
 
 
+def _compared_by_key(spark: SparkSession, job: Job, snapshot: int, storage: Storage | None) -> Comparison:
+    chunks = sorted(job.chunks)
+    facts, names = _facts(spark, job, snapshot, chunks, storage)
+    (total,) = facts.agg(*_sums("if(wanted > 0, 1L, 0L)", "held_here", "missing", "unexpected")).collect()
+    expected, stored, missing, unexpected = (value or 0 for value in total)
+    if not missing and not unexpected:
+        return Comparison(stored, expected, 0, 0, frozenset(), ())
+    wrong = facts.filter("missing > 0 or unexpected > 0")
+    differing = {chunks[row[0]] for row in wrong.selectExpr("explode(places) as place").distinct().collect()}
+    samples = [
+        {
+            "difference": "missing" if row["missing"] else "unexpected",
+            "times": row["missing"] or row["unexpected"],
+            "row": {name: _shown(row[f"key_{number}"]) for number, name in enumerate(names)},
+        }
+        for row in wrong.limit(SAMPLES).collect()
+    ]
+    return Comparison(stored, expected, missing, unexpected, frozenset(differing), tuple(samples))
+
+
+def _facts(
+    spark: SparkSession, job: Job, snapshot: int, chunks: list[Interval], storage: Storage | None
+) -> tuple[DataFrame, tuple[str, ...]]:
+    """Every key that is expected or stored: how often, what is wrong with it, and in which chunks."""
+    from pyspark.sql import functions as f
+
+    at_its_place = job.position.name.casefold() in [name.casefold() for name in job.unique_key]
+    both = both_sides(spark, job, snapshot, job.scope if at_its_place else None, storage)
+    field, names = both.target.field, tuple(name for name, _ in key_columns(job, both.target.schema))
+    columns = [f"{quoted(name)} as key_{number}" for number, name in enumerate(names)]
+    columns += [f"{as_position(field)} as at", f"{index(field.name, field.kind, chunks)} as chunk"]
+    new = both.expected.selectExpr(*columns, "1L as wanted", "0L as held").filter("chunk >= 0")
+    old = both.stored.selectExpr(*columns, "0L as wanted", "1L as held")
+    keys = [f"key_{number}" for number in range(len(names))]
+    here, vanished = "if(chunk >= 0, held, 0L)", "chunk >= 0 and held > 0 and wanted = 0"
+    placed = new.union(old).groupBy(*keys, "at", "chunk").agg(f.expr("sum(wanted) wanted"), f.expr("sum(held) held"))
+    counted = placed.groupBy(*keys).agg(
+        f.expr("sum(wanted) as wanted"),
+        f.expr("sum(held) as held"),
+        f.expr(f"sum({here}) as held_here"),
+        f.expr(f"sum(if({vanished}, held, 0L)) as vanished"),
+        f.expr(f"collect_set(if({vanished}, chunk, null)) as vanished_in"),
+        f.expr("collect_set(if(chunk >= 0, chunk, null)) as seen_in"),
+    )
+    unexpected = f"greatest(held_here - 1, {'vanished' if job.retract else '0L'}, 0L)"
+    judged = counted.selectExpr(
+        *keys, "wanted", "held_here", "if(wanted > 0 and held = 0, 1L, 0L) as missing", f"{unexpected} as unexpected",
+        f"if({'vanished > 0' if job.retract else 'false'}, vanished_in, seen_in) as places",
+    )  # fmt: skip
+    return judged, names
+
+
 def _counted(
     spark: SparkSession, job: Job, snapshot: int, chunks: list[Interval], storage: Storage | None
 ) -> tuple[DataFrame, tuple[str, ...]]:
     """Every different row with its chunk and how often it is expected and stored."""
     from pyspark.sql import functions as f
 
+    both = both_sides(spark, job, snapshot, job.scope, storage)
+    schema, field = both.target.schema, both.target.field
+    number = index(field.name, field.kind, chunks)
+    columns = [f"{_rounded(quoted(c.name), c.dataType)} as {quoted(c.name)}" for c in schema.fields]
+    new = both.expected.selectExpr(*columns, f"{number} as {_CHUNK}", f"1L as {_EXPECTED}", f"0L as {_HELD}")
+    old = both.stored.selectExpr(*columns, f"{number} as {_CHUNK}", f"0L as {_EXPECTED}", f"1L as {_HELD}")
+    names = tuple(schema.names)
+    grouped = new.union(old).filter(f"{_CHUNK} >= 0").groupBy(_CHUNK, *map(quoted, names))
+    return grouped.agg(*(f.expr(f"sum({name}) as {name}") for name in (_EXPECTED, _HELD))), names
+
+
+@dataclass(frozen=True, slots=True)
+class BothSides:
+    """What the queries give and what is stored, in the same columns."""
+
+    expected: DataFrame
+    stored: DataFrame
+    target: Target
+
+
+def both_sides(
+    spark: SparkSession, job: Job, snapshot: int, window: IntervalSet | None, storage: Storage | None
+) -> BothSides:
+    """The job's rows computed again, and those of the table at `snapshot` inside `window`, all when there is none."""
     reader = Reader(spark, storage)
-    read = InputRead(_STORED, job.model, Pin(job.location, snapshot), position=job.position, window=job.scope)
+    read = InputRead(_STORED, job.model, Pin(job.location, snapshot), position=job.position, window=window)
     table = reader.frame(reader.planned(read))
     asked = ask(spark, job, reader)
     schema = target_schema(asked.frames[0].schema, table.schema, add_columns=True)
     field = output_position(schema, job)
     expected = []
     for frame, rendering in zip(asked.frames, job.renderings, strict=True):
-        window = IntervalSet.of((rendering.interval,))
+        interval = IntervalSet.of((rendering.interval,))
         rows = frame.selectExpr(*fitted(frame.schema, schema))
-        expected.append(rows.filter(inside(field.name, field.kind, window)))
-    number = index(field.name, field.kind, chunks)
-    columns = [f"{_rounded(quoted(c.name), c.dataType)} as {quoted(c.name)}" for c in schema.fields]
-    new = reduce(lambda a, b: a.union(b), expected).selectExpr(
-        *columns, f"{number} as {_CHUNK}", f"1L as {_EXPECTED}", f"0L as {_HELD}"
-    )
-    old = table.selectExpr(*fitted(table.schema, schema)).selectExpr(
-        *columns, f"{number} as {_CHUNK}", f"0L as {_EXPECTED}", f"1L as {_HELD}"
-    )
-    names = tuple(schema.names)
-    grouped = new.union(old).filter(f"{_CHUNK} >= 0").groupBy(_CHUNK, *map(quoted, names))
-    return grouped.agg(*(f.expr(f"sum({name}) as {name}") for name in (_EXPECTED, _HELD))), names
+        expected.append(rows.filter(inside(field.name, field.kind, interval)))
+    stored = table.selectExpr(*fitted(table.schema, schema))
+    return BothSides(reduce(lambda a, b: a.union(b), expected), stored, Target(schema, field))
 
 
 def _sums(*expressions: str) -> list[Column]:

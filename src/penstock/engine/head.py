@@ -40,7 +40,8 @@ class Head:
         snapshot = log.snapshot(job.location, job.position, storage=storage)
         if snapshot is None:
             return cls(job.location, None, (), ())
-        replaced = snapshot.meeting(job.scope)
+        # what appends leaves files alone, unless its look-up finds something to retract
+        replaced = () if job.unique_key else snapshot.meeting(job.scope)
         vectors = [file.path for file in replaced if file.has_deletion_vector]
         if vectors or snapshot.needs_delta_reader is not None or snapshot.partition_columns:
             why = "deletion vectors" if vectors else snapshot.needs_delta_reader or "partition columns"

@@ -67,6 +67,10 @@ class Job:
     deduplicate: bool = True
     digests: Mapping[Interval, Digest]
     """What the chunks held when they were last published, where that is known."""
+    unique_key: tuple[str, ...] = ()
+    """Only rows whose key is not stored anywhere are added. Empty: the rows of the chunks are replaced."""
+    retract: bool = False
+    """With a key: stored rows of the chunks that the query no longer gives are removed."""
     add_columns: bool = True
     """New columns of the query may be added to the table; else they fail the attempt."""
     timeout_seconds: int = 1800
@@ -97,6 +101,8 @@ class StagedChunk:
     rows: int
     digest: Digest | None
     changed: bool
+    differs: IntervalSet | None = None
+    """The positions whose rows are others than before; None: that is known of the whole chunk only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +118,9 @@ class Staged:
     kept: tuple[StagedFile, ...]
     """Rows outside the scope of the files in `replaced`, written again."""
     replaced: tuple[str, ...]
-    """The live files that met the scope."""
+    """The live files that met the scope; of an append those that hold a retracted row."""
     chunks: tuple[StagedChunk, ...]
+    computed: tuple[StagedFile, ...] = ()
+    """Of an append, the rows as the query gave them; `files` are those whose key is not stored."""
     warnings: tuple[str, ...] = ()
     cost: Cost = field(default_factory=Cost)

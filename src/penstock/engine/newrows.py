@@ -80,6 +80,7 @@ class _Watch:
 def new_rows(spark: SparkSession, job: Job, head: Head, reader: Reader) -> NewRows:
     """Plan the job's queries; nothing runs yet."""
     asked = ask(spark, job, reader, sum(file.size for file in head.straddlers))
+    key_columns(job, asked.frames[0].schema)  # the query itself must give them, whatever the table has
     schema = target_schema(asked.frames[0].schema, head.schema, job.add_columns)
     target = Target(schema, output_position(schema, job))
     parts, watches = _runs(job, head, asked, target)
@@ -102,7 +103,7 @@ def ask(spark: SparkSession, job: Job, reader: Reader, more_bytes: int = 0) -> A
     size = _size(planned.values())
     if size is not None:
         size += more_bytes
-    _configure(spark, size)
+    configure(spark, size)
     tiny = size is not None and size <= TINY_BYTES
     rows = sum(read.rows for read in planned.values())
     if tiny and len(job.renderings) >= MANY_QUERIES and rows <= INTERPRETED_ROWS:
@@ -120,7 +121,7 @@ def _size(planned: Iterable[PlannedRead]) -> int | None:
     return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
-def _configure(spark: SparkSession, size: int | None) -> None:
+def configure(spark: SparkSession, size: int | None) -> None:
     """Settings of this attempt alone, by how much it reads."""
     if size is not None and size <= SMALL_BYTES:
         # every shuffle and every broadcast would be a job of its own
@@ -142,9 +143,30 @@ def output_position(schema: StructType, job: Job) -> PositionField:
         raise QueryError(f"{job.model}: {error.message}", hint="`position` must name a column of the query") from error
 
 
+def key_columns(job: Job, schema: StructType) -> tuple[tuple[str, str], ...]:
+    """The columns of the unique key as the schema spells them, and their types."""
+    spelled = {field.name.casefold(): field for field in schema.fields}
+    found: list[tuple[str, str]] = []
+    for name in job.unique_key:
+        field = spelled.get(name.casefold())
+        if field is None:
+            raise QueryError(
+                f"{job.model}: the query gives no column {name!r}, which is part of unique_key",
+                hint=f"select it, or name others in `unique_key`: {', '.join(schema.names)}",
+            )
+        kind = field.dataType.jsonValue()
+        if not isinstance(kind, str):
+            raise QueryError(
+                f"{job.model}: the column {name!r} of unique_key holds {field.dataType.typeName()} values",
+                hint="a key is made of plain values: take its parts, or a hash of it",
+            )
+        found.append((field.name, kind))
+    return tuple(found)
+
+
 def _runs(job: Job, head: Head, asked: Asked, target: Target) -> tuple[tuple[DataFrame, ...], tuple[_Watch, ...]]:
     # a few rows are compared as they are, and without a watch the job is shorter
-    digested = job.deduplicate and not asked.tiny and len(job.chunks) <= MOST_OBSERVED
+    digested = job.deduplicate and not job.unique_key and not asked.tiny and len(job.chunks) <= MOST_OBSERVED
     # footers tell that rows lie outside, but not whose rows they are
     marked = not job.cut and (len(asked.frames) > 1 or bool(head.straddlers))
     parts: list[DataFrame] = []
@@ -182,7 +204,7 @@ def _watched(frame: DataFrame, target: Target, chunks: tuple[Interval, ...], mar
 
     field = target.field
     out = _OUT if marked else "false"
-    metrics = [f"sum(if({out}, 1L, 0L)) as outside", f"min(if({out}, {_as_position(field)}, null)) as example"]
+    metrics = [f"sum(if({out}, 1L, 0L)) as outside", f"min(if({out}, {as_position(field)}, null)) as example"]
     if chunks:
         hash_a, hash_b = hash_columns(target.schema)
         number = index(field.name, field.kind, chunks)
@@ -193,13 +215,11 @@ def _watched(frame: DataFrame, target: Target, chunks: tuple[Interval, ...], mar
     return frame.observe(observation, *(f.expr(metric) for metric in metrics)), _Watch(observation, chunks)
 
 
-def _as_position(field: PositionField) -> str:
+def as_position(field: PositionField) -> str:
     """SQL of the position of a row."""
     name = quoted(field.name)
     match field.kind:
-        case "timestamp":
-            return f"unix_seconds({name})"
-        case "timestamp_ntz":
+        case "timestamp" | "timestamp_ntz":
             return f"unix_seconds(cast({name} as timestamp))"
         case "date":
             return f"unix_date({name}) * 86400L"

@@ -4,40 +4,36 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
-from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, Transaction
+from deltalake import DeltaTable, Field, Transaction
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
+from penstock.engine.committing import NOTHING_AFTER, ROUNDS, crowded_out, properties, removals
 from penstock.engine.evolution import columns_to_add, indexed_columns, storable
-from penstock.engine.files import DataFile, TableSnapshot
-from penstock.engine.handle import LogCommit, UnreadableLog, commit_at, first_line, latest_version, open_table
-from penstock.engine.job import Staged, StagedChunk, Step
+from penstock.engine.files import TableSnapshot
+from penstock.engine.handle import UnreadableLog, commit_at, first_line, latest_version, open_table
+from penstock.engine.job import Staged, Step
 from penstock.engine.log import read
+from penstock.engine.notes import digest_noted, note, of_attempt, recorded
 from penstock.engine.statistics import INDEXED_COLUMNS
-from penstock.engine.storage import Storage, is_absolute, options, read_text
-from penstock.errors import ConflictError, EngineError
-from penstock.intervals import Interval
-from penstock.tasks import ChunkResult, Commit, Frontier, Pin
+from penstock.engine.storage import Storage, options, read_text
+from penstock.errors import EngineError
+from penstock.tasks import ChunkResult, Commit
 
-ROUNDS = 5
 CHECKPOINT_EVERY = 100
 _PROPERTIES = {
     "delta.enableChangeDataFeed": "true",
     "delta.enableDeletionVectors": "false",
     "delta.setTransactionRetentionDuration": "interval 30 days",
 }
-# Checkpoints and the cleaning of the log are maintenance: a commit is one small act.
-_NOTHING_AFTER = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 @dataclass(frozen=True, slots=True)
 class FileSetChanged:
-    """Other files meet the scope now than those the attempt read: their rows to keep must be staged again."""
+    """There are other files now than those the attempt read: what depends on them must be staged again."""
 
     version: int
     live: tuple[str, ...]
@@ -65,10 +61,7 @@ def publish(staged: Staged, step: Step, storage: Storage | None = None) -> Commi
         outcome = _commit(staged, head, table, step, storage)
         if outcome is not None:
             return outcome
-    raise ConflictError(
-        f"{job.model}: other commits came between {ROUNDS} times in a row at {job.location}",
-        hint="is another program writing to this table?",
-    )
+    raise crowded_out(job.model, job.location)
 
 
 def find_commit(
@@ -84,7 +77,7 @@ def find_commit(
             break
         noted = note(commit)
         if noted is not None and noted.get("task") == str(task):
-            return _recorded(version, noted)
+            return recorded(version, noted)
     raise EngineError(
         f"{location} says that task {task} has committed, but the commit is no longer in the log",
         hint="the log was cleaned too early: rerun the task's range",
@@ -92,19 +85,15 @@ def find_commit(
 
 
 def moved(head: TableSnapshot, staged: Staged) -> FileSetChanged | None:
-    """Whether the live files that meet the scope are others than those the attempt read."""
+    """Whether the live files are others than those the attempt read.
+
+    What replaces has read those that meet its scope. A key may be anywhere: after any commit what appends looks again.
+    """
+    if staged.job.unique_key:
+        looked = staged.base_version == head.version or (staged.base_version is None and not head.files)
+        return None if looked else FileSetChanged(head.version, tuple(file.path for file in head.files))
     live = tuple(file.path for file in head.meeting(staged.job.scope))
     return None if set(live) == set(staged.replaced) else FileSetChanged(head.version, live)
-
-
-def note(commit: LogCommit) -> Mapping[str, Any] | None:
-    """What we wrote into the user metadata of a commit; None when the commit is not ours."""
-    text = commit.info.get("userMetadata")
-    try:
-        noted = json.loads(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
-    return noted["penstock"] if isinstance(noted, dict) and isinstance(noted.get("penstock"), dict) else None
 
 
 def checkpoint(location: str, storage: Storage | None = None, *, every: int = CHECKPOINT_EVERY) -> bool:
@@ -139,19 +128,19 @@ def _created(staged: Staged, storage: Storage | None) -> DeltaTable:
     """A new, empty table; the log's first file can be written once, so of two creators one finds the other's."""
     job = staged.job
     schema = storable(staged.schema_json, job.position)
-    properties = dict(_PROPERTIES)
+    configuration = dict(_PROPERTIES)
     indexed = indexed_columns(schema, job.position)
     if indexed != INDEXED_COLUMNS:
-        properties["delta.dataSkippingNumIndexedCols"] = str(indexed)
+        configuration["delta.dataSkippingNumIndexedCols"] = str(indexed)
     try:
         DeltaTable.create(
             job.location,
             schema,
             mode="error",
-            configuration=properties,
+            configuration=configuration,
             storage_options=options(storage),
-            commit_properties=_properties({"generation": job.generation, "model": job.model, "created": True}),
-            post_commithook_properties=_NOTHING_AFTER,
+            commit_properties=properties({"generation": job.generation, "model": job.model, "created": True}),
+            post_commithook_properties=NOTHING_AFTER,
         )
     except (DeltaError, OSError) as error:
         created = open_table(job.location, storage=storage)
@@ -174,13 +163,12 @@ def _commit(
     # Without files on either side there is nothing to commit, whatever the chunks held before.
     if not any(chunk.changed for chunk in staged.chunks) or not (files or staged.replaced):
         return _outcome(staged, head.version, written=False)
-    replaced = {file.path: file for file in head.files if file.path in set(staged.replaced)}
-    _check_removable(head, replaced.values())
+    replaced = [file for file in head.files if file.path in set(staged.replaced)]
     now = time.time_ns() // 1_000_000
     actions: list[AddAction | RemoveAction] = [
         AddAction(file.path, file.size, {}, now, True, file.stats_json) for file in files
     ]
-    actions += [RemoveAction(file.path, True, now, file.size, {}) for file in replaced.values()]
+    actions += removals(head, replaced, now)
     try:
         if missing:
             _add_columns(table, staged, missing)
@@ -190,8 +178,8 @@ def _commit(
             actions,
             "append",
             table.schema(),
-            commit_properties=_properties(_noted(staged), Transaction(str(job.task), 1, now)),
-            post_commithook_properties=_NOTHING_AFTER,
+            commit_properties=properties(of_attempt(staged), Transaction(str(job.task), 1, now)),
+            post_commithook_properties=NOTHING_AFTER,
         )
     except (DeltaError, OSError) as error:
         if latest_version(job.location, storage) != head.version:
@@ -205,76 +193,11 @@ def _commit(
 def _add_columns(table: DeltaTable, staged: Staged, missing: list[Field]) -> None:
     table.alter.add_columns(
         missing,
-        commit_properties=_properties({"generation": staged.job.generation, "added": [f.name for f in missing]}),
-        post_commithook_properties=_NOTHING_AFTER,
+        commit_properties=properties({"generation": staged.job.generation, "added": [f.name for f in missing]}),
+        post_commithook_properties=NOTHING_AFTER,
     )
-
-
-def _check_removable(head: TableSnapshot, files: Iterable[DataFile]) -> None:
-    if head.partition_columns or (head.needs_delta_reader or "").startswith("column mapping"):
-        raise EngineError(
-            f"{head.location} is no longer a table as we make them", hint="somebody altered it: rebuild the model"
-        )
-    for file in files:
-        # A removal carries no deletion vector, so the file would stay visible beside its replacement.
-        if file.has_deletion_vector:
-            raise EngineError(
-                f"the file {file.path} of {head.location} has a deletion vector and cannot be replaced",
-                hint="run REORG TABLE … APPLY (PURGE) on it, and keep deletion vectors off",
-            )
-        if is_absolute(file.path):
-            raise EngineError(
-                f"the file {file.path} lies outside the table {head.location} and cannot be replaced",
-                hint="somebody cloned into the table: rebuild the model",
-            )
-
-
-def _properties(noted: dict[str, object], transaction: Transaction | None = None) -> CommitProperties:
-    return CommitProperties(
-        custom_metadata={"userMetadata": json.dumps({"penstock": noted})},
-        app_transactions=None if transaction is None else [transaction],
-        max_commit_retries=0,
-    )
-
-
-def _noted(staged: Staged) -> dict[str, object]:
-    job = staged.job
-    return {
-        "task": str(job.task),
-        "attempt": job.attempt,
-        "model": job.model,
-        "generation": job.generation,
-        "epoch": job.epoch,
-        "chunks": [_chunk_noted(chunk) for chunk in staged.chunks],
-        "frontier": {
-            name: {
-                "location": pin.location,
-                "snapshot": pin.snapshot,
-                "table_id": pin.table_id,
-                "generation": pin.generation,
-            }
-            for name, pin in job.frontier.items()
-        },
-    }
-
-
-def _chunk_noted(chunk: StagedChunk) -> list[object]:
-    return [chunk.interval.start, chunk.interval.end, chunk.rows, chunk.changed, _digest(chunk)]
-
-
-def _digest(chunk: StagedChunk) -> tuple[int, int, int] | None:
-    return None if chunk.digest is None else (chunk.digest.rows, chunk.digest.sum_a, chunk.digest.sum_b)
 
 
 def _outcome(staged: Staged, version: int, *, written: bool) -> Commit:
-    chunks = tuple(ChunkResult(c.interval, c.rows, c.changed, _digest(c)) for c in staged.chunks)
+    chunks = tuple(ChunkResult(c.interval, c.rows, c.changed, digest_noted(c), c.differs) for c in staged.chunks)
     return Commit(version, chunks, staged.job.frontier, staged.job.epoch, written)
-
-
-def _recorded(version: int, noted: Mapping[str, Any]) -> Commit:
-    pins: Frontier = {name: Pin(**pin) for name, pin in noted["frontier"].items()}
-    chunks = tuple(
-        ChunkResult(Interval(start, end), rows, changed, None if digest is None else tuple(digest))
-        for start, end, rows, changed, digest in noted["chunks"]
-    )
-    return Commit(version, chunks, pins, noted["epoch"], written=True, adopted=True)

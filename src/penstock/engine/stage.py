@@ -9,10 +9,11 @@ from dataclasses import replace
 from uuid import UUID
 
 from penstock.engine import chunks
+from penstock.engine.append import look_up
 from penstock.engine.checks import check
 from penstock.engine.failures import translating
 from penstock.engine.head import Head, Target
-from penstock.engine.job import Job, Staged, StagedFile, Step
+from penstock.engine.job import Job, Staged, StagedChunk, StagedFile, Step
 from penstock.engine.newrows import Observed, new_rows
 from penstock.engine.parts import kept_parts, written
 from penstock.engine.positions import position_field
@@ -47,52 +48,88 @@ def _staged(session: Session, job: Job, step: Step, storage: Storage | None, fol
         step("written")
         seen = new.observed()
         ours, others = _sorted_out(job, head, files, seen)
-        judged = chunks.judge(
-            attempt.spark, job, head, new.target, files=ours, seen=seen, stored=job.digests, storage=storage
-        )
-        warnings = check(attempt.spark, job, reader, files=ours, schema=new.target.schema, chunks=judged)
-        staged = Staged(
-            job=job,
-            base_version=head.version,
-            schema_json=new.target.schema.json(),
-            files=ours,
-            kept=others,
-            replaced=tuple(file.path for file in head.replaced),
-            chunks=judged,
-            warnings=warnings,
-            cost=_cost(attempt, files, new.rows_read, began),
-        )
+        if job.unique_key:
+            staged = _appended(attempt, job, head, new.target, computed=ours, folder=folder, storage=storage)
+        else:
+            judged = chunks.judge(
+                attempt.spark, job, head, new.target, files=ours, seen=seen, stored=job.digests, storage=storage
+            )
+            staged = _replaced(job, head, new.target, files=ours, kept=others, judged=judged)
+        warnings = check(attempt.spark, job, reader, files=ours, schema=new.target.schema, chunks=staged.chunks)
+        written_ = (*staged.files, *staged.kept)
+        staged = replace(staged, warnings=warnings, cost=_cost(attempt, written_, new.rows_read, began))
         step("staged")
         return staged
 
 
 def restage(session: Session, job: Job, staged: Staged, step: Step, storage: Storage | None = None) -> Staged:
-    """The same new rows against the table as it is now: only the rows to keep are written again."""
+    """The same new rows against the table as it is now: only what depends on it is done and written again."""
     began = time.monotonic()
     head = Head.of(job, storage)
     schema = plain_schema(staged.schema_json)
+    folder = f"{job.task}/{job.attempt}-{head.version}"
     if not head.takes(schema):
-        return _staged(session, job, step, storage, f"{job.task}/{job.attempt}-{head.version}")
+        return _staged(session, job, step, storage, folder)
     target = Target(schema, position_field(staged.schema_json, job.position))
     with _attempt(session, job) as attempt:
-        kept = kept_parts(attempt.spark, job, head, target, large=False)
-        folder = f"{job.task}/{job.attempt}-{head.version}"
-        files = written(kept, job, folder, storage)
-        step("written")
-        _check_kept(job, files)
-        # what the chunks held once says nothing about a table that somebody else has changed
-        judged = chunks.judge(
-            attempt.spark, job, head, target, files=staged.files, seen=None, stored={}, storage=storage
-        )
+        if job.unique_key:
+            again = _appended(attempt, job, head, target, computed=staged.computed, folder=folder, storage=storage)
+            files = (*again.files, *again.kept)
+            step("written")
+        else:
+            files = written(kept_parts(attempt.spark, job, head, target, large=False), job, folder, storage)
+            step("written")
+            _check_kept(job, files)
+            # what the chunks held once says nothing about a table that somebody else has changed
+            judged = chunks.judge(
+                attempt.spark, job, head, target, files=staged.files, seen=None, stored={}, storage=storage
+            )
+            again = _replaced(job, head, target, files=staged.files, kept=files, judged=judged)
         cost = _cost(attempt, files, 0, began)
     step("staged")
-    return replace(
-        staged,
+    return replace(again, warnings=staged.warnings, cost=_sum(staged.cost, cost))
+
+
+def _replaced(
+    job: Job,
+    head: Head,
+    target: Target,
+    *,
+    files: tuple[StagedFile, ...],
+    kept: tuple[StagedFile, ...],
+    judged: tuple[StagedChunk, ...],
+) -> Staged:
+    return Staged(
+        job=job,
         base_version=head.version,
-        kept=files,
+        schema_json=target.schema.json(),
+        files=files,
+        kept=kept,
         replaced=tuple(file.path for file in head.replaced),
         chunks=judged,
-        cost=_sum(staged.cost, cost),
+    )
+
+
+def _appended(
+    attempt: Attempt,
+    job: Job,
+    head: Head,
+    target: Target,
+    *,
+    computed: tuple[StagedFile, ...],
+    folder: str,
+    storage: Storage | None,
+) -> Staged:
+    found = look_up(attempt.spark, job, head, target, computed=computed, folder=folder, storage=storage)
+    return Staged(
+        job=job,
+        base_version=head.version,
+        schema_json=target.schema.json(),
+        files=found.files,
+        kept=found.kept,
+        replaced=found.replaced,
+        chunks=found.chunks,
+        computed=computed,
     )
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +22,8 @@ from penstock.errors import EngineError, QueryError, SourceError
 INDEXED_COLUMNS = 32
 """Delta's readers look at the statistics of this many leading columns."""
 STRING_LENGTH = 32
+_DECIMALS = Context(prec=38)
+"""Delta's longest: the default of 28 digits would round a bound inwards."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
@@ -222,7 +224,7 @@ def _value(raw: object, type_: pa.DataType) -> object:
     """A raw statistic as the column's own value; None for what we give no statistics of."""
     if pa.types.is_decimal(type_):
         unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
-        return Decimal(unscaled).scaleb(-type_.scale) if isinstance(unscaled, int) else None
+        return Decimal(unscaled).scaleb(-type_.scale, _DECIMALS) if isinstance(unscaled, int) else None
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
         try:
             return raw.decode() if isinstance(raw, bytes) else None

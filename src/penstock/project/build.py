@@ -22,7 +22,7 @@ from penstock.project.checks import built_checks
 from penstock.project.documents import Node, Scalar
 from penstock.project.drafts import NOT_YET, Draft
 from penstock.project.link import Linked, Member, Members, environment
-from penstock.project.problems import Problems
+from penstock.project.problems import Problems, Where
 from penstock.project.settings import Settings, is_relative
 
 
@@ -71,7 +71,7 @@ class Builder:
         draft, keys = linked.draft, linked.draft.keys
         axis = self._axis(linked)
         self.axes[draft.name] = axis
-        fill = keys.get("fill")
+        fill, append = keys.get("fill"), self._appends(draft)
         return IntervalModel(
             name=draft.name,
             file=draft.file.file,
@@ -92,9 +92,12 @@ class Builder:
                 buffer=self._length(values.inside(fill, "buffer"), axis, "fill.buffer", 0),
                 backfill="oldest" if values.typed(values.inside(fill, "backfill")) == "oldest" else "newest",
             ),
-            max_inflight=values.number(keys.get("max_inflight"), 4),
+            max_inflight=1 if append else values.number(keys.get("max_inflight"), 4),
             cluster_by=values.texts(keys.get("cluster_by")),
             deduplicate=values.flag(keys.get("deduplicate"), True),
+            update_strategy="append" if append else "replace",
+            unique_key=tuple(dict.fromkeys(values.texts(keys.get("unique_key")))),
+            on_retract="retract" if values.typed(keys.get("on_retract")) == "retract" else "keep",
             checks=built_checks(keys.get("checks"), draft.name, self.drafts, self.settings.databases, self.problems),
             on_schema_change=_on_schema_change(keys.get("on_schema_change")),
             timeout_seconds=values.length(keys.get("timeout"), 1800),
@@ -102,7 +105,7 @@ class Builder:
         )
 
     def _check_source(self, draft: Draft, column: str | None) -> None:
-        for key in ("axis", "lag", "completeness") if column is None else ():
+        for key in ("axis", "lag", "completeness", "recheck") if column is None else ():
             if key in draft.keys.entries:
                 self.problems.add(draft.at(key), f"{key!r} needs `position`: the column that carries the position")
         asks = draft.file.body is not None or "exec" in draft.keys.entries
@@ -110,6 +113,9 @@ class Builder:
             self.problems.add(draft.where, f"{draft.name} asks for its bounds, so it needs `position`")
         if draft.file.body is not None and "exec" in draft.keys.entries:
             self.problems.add(draft.at("exec"), "the bounds come from the query or from `exec`; keep one")
+        if column and "recheck" in draft.keys.entries and _is_delta(draft):
+            said = "recheck is for sources that are not Delta: the log of a Delta table tells which rows came late"
+            self.problems.add(draft.at("recheck"), said)
         location = values.typed(draft.keys.get("location"))
         if location is None and draft.sound:
             said = f"{draft.name}: a source needs a location; a table that only a catalog knows"
@@ -172,6 +178,8 @@ class Builder:
         keys = member.keys
         finality = values.inside(keys, "finality")
         rerun = values.typed(values.inside(keys, "on_change")) == "rerun"
+        if rerun and keys is not None:
+            self._check_rerun(member, keys.at("on_change"))
         return Dependency(
             model=member.model,
             before=self._length(values.inside(keys, "before"), axis, "before", 0),
@@ -180,6 +188,35 @@ class Builder:
             finality=self._length(finality, axis, "finality", 0) if finality is not None else None,
             on_change="rerun" if rerun else "ignore",
         )
+
+    def _check_rerun(self, member: Member, where: Where) -> None:
+        if member.model in self.axes:
+            said = (
+                f"on_change: rerun is for lookups; {member.model} has a position, so its changes reopen what they meet"
+            )
+            self.problems.add(where, said)
+        elif not _is_delta(self.drafts[member.model]):
+            said = f"on_change: rerun needs a Delta table: nothing tells when {member.model} has changed"
+            self.problems.add(where, said)
+
+    def _appends(self, draft: Draft) -> bool:
+        """Whether rows are only ever added; what is written for that must fit together."""
+        keys = draft.keys
+        if values.typed(keys.get("update_strategy")) != "append":
+            for key in ("unique_key", "on_retract"):
+                if key in keys.entries:
+                    said = f"{key!r} needs `update_strategy: append`: rows that are replaced have no use for it"
+                    self.problems.add(draft.at(key), said)
+            return False
+        if not values.texts(keys.get("unique_key")) and draft.sound:
+            said = f"{draft.name} appends, so it needs `unique_key`: the columns that tell its rows apart"
+            self.problems.add(draft.at("update_strategy"), said)
+        # a default of the project is meant for those that can have it
+        written = draft.at("max_inflight") != self.settings.defaults.lines.get("max_inflight")
+        if written and values.number(keys.get("max_inflight"), 1) > 1:
+            said = f"{draft.name} appends, so its attempts run one at a time: max_inflight can only be 1"
+            self.problems.add(draft.at("max_inflight"), said)
+        return True
 
     def _schedules(self, draft: Draft) -> Schedules:
         node = draft.keys.get("schedules")
@@ -231,6 +268,10 @@ class Builder:
 
     def _bounds(self, group: Members, made: tuple[Dependency, ...]) -> bool:
         return all(member.model in self.axes for member in group) and not any(d.optional for d in made)
+
+
+def _is_delta(draft: Draft) -> bool:
+    return (values.typed(draft.keys.get("format")) or "delta").lower() == "delta"
 
 
 def _command(node: Node | None) -> tuple[str, ...] | None:

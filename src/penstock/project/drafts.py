@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.errors import nearest
 from penstock.models import ModelType
 from penstock.project import values
-from penstock.project.documents import Items, Node, Scalar, Table, merged
+from penstock.project.documents import Node, Scalar, Table, merged
 from penstock.project.files import ModelFile
 from penstock.project.keys import BY_NAME, REQUIRED, TYPES, keys_of
-from penstock.project.problems import Problems, Where, did_you_mean, nearest
+from penstock.project.problems import Problems, Where, did_you_mean
 from penstock.project.settings import Settings
 from penstock.project.shapes import IDENTIFIER
 
 NOT_YET = "is not built yet in this release"
-_LATER_VALUES = (("update_strategy", "append"), ("manage", "user"), ("on_schema_change", "rebuild"))
+_LATER_VALUES = (("manage", "user"), ("on_schema_change", "rebuild"))
 _SIGNS: tuple[tuple[str, ModelType], ...] = (("interval", "interval"), ("schedule", "full"), ("target_lag", "dynamic"))
 
 
@@ -216,14 +217,10 @@ def _because(kind: ModelType, keys: Table) -> str:
 
 def _refuse_unbuilt(file: ModelFile, name: str, kind: ModelType, keys: Table, problems: Problems) -> None:
     """One clear error for what is known but not there yet."""
-    later = _later_source(keys) if kind == "source" else _later_model(file, kind, keys)
+    later = [] if kind == "source" else _later_model(file, kind, keys)
     if later:
         where, what = later[0]
         problems.add(where, f"{name}: {what} {NOT_YET}")
-
-
-def _later_source(keys: Table) -> list[tuple[Where, str]]:
-    return [(keys.at("recheck"), "recheck")] if "recheck" in keys.entries else []
 
 
 def _later_model(file: ModelFile, kind: ModelType, keys: Table) -> list[tuple[Where, str]]:
@@ -239,15 +236,4 @@ def _later_model(file: ModelFile, kind: ModelType, keys: Table) -> list[tuple[Wh
     for key, value in _LATER_VALUES:
         if values.typed(keys.get(key)) == value:
             later.append((keys.at(key), f"{key}: {value}"))
-    rerun = [node for node in _mappings(keys.get("dependencies")) if values.typed(node.get("on_change")) == "rerun"]
-    later += [(node.at("on_change"), "on_change: rerun") for node in rerun]
     return later
-
-
-def _mappings(dependencies: Node | None) -> Iterator[Table]:
-    """The dependencies that are written as mappings, those of OR groups too."""
-    if isinstance(dependencies, Table):
-        yield dependencies
-    elif isinstance(dependencies, Items):
-        for item in dependencies.items:
-            yield from _mappings(item)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 
-from penstock.errors import ProjectError, ProjectErrors
+from penstock.errors import ProjectError, ProjectErrors, nearest
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -57,17 +56,6 @@ class Problems:
     def raise_if_any(self) -> None:
         if self._errors:
             raise ProjectErrors(sorted(self._errors, key=lambda e: (e.file or "", e.line or 0)))
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was probably meant."""
-    by_folded = {one.lower(): one for one in known}
-    wanted = name.lower()
-    for close in get_close_matches(wanted, by_folded, n=5, cutoff=0.6):
-        # A database in common makes any two names look alike: the tables must be alike too.
-        if "." not in wanted or get_close_matches(wanted.split(".")[-1], [close.split(".")[-1]], cutoff=0.6):
-            return by_folded[close]
-    return None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

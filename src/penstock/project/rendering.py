@@ -196,6 +196,7 @@ def _span(bounds: Interval, axis: str) -> dict[str, object]:
     return {
         "start": bounds.start,
         "end": bounds.end,
+        "key": bounds.key,
         "start_time": moment(bounds.start) if timed else only,
         "end_time": moment(bounds.end) if timed else only,
     }

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from penstock.errors import nearest
 from penstock.models.axis import DURATION
 from penstock.project.documents import Items, Node, Plain, Scalar, Table
-from penstock.project.problems import Problems, Where, did_you_mean, nearest
+from penstock.project.problems import Problems, Where, did_you_mean
 
 Json: TypeAlias = Mapping[str, "Json"] | list["Json"] | str | int | float | bool | None
 

@@ -123,6 +123,8 @@ def job(
         checks=model.checks,
         deduplicate=model.deduplicate,
         digests=digests,
+        unique_key=model.unique_key,
+        retract=model.on_retract == "retract",
         add_columns=model.on_schema_change == "add_columns",
         timeout_seconds=model.timeout_seconds,
     )
