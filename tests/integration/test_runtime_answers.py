@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from deployment import Deployment, commit
 
 from penstock.errors import UnknownModelError, UsageError
+from penstock.intervals import ranges
 from penstock.runtime.changes import planned_changes
 from penstock.runtime.explaining import explained
 from penstock.runtime.history import task_rows
@@ -22,14 +23,14 @@ from penstock.runtime.workspace import Workspace
 
 STATUS = {
     "name", "type", "desired", "health", "reason", "generation", "location", "snapshot", "axis", "coverage", "gaps",
-    "available", "stale", "permanent_gaps", "data_timestamp", "lag_seconds", "target_lag_seconds", "tasks",
-    "last_error",
+    "available", "stale", "stale_since", "stale_seconds", "permanent_gaps", "expired_before", "cursor", "inputs",
+    "data_timestamp", "lag_seconds", "target_lag_seconds", "tasks", "last_error",
 }  # fmt: skip
 TASK = {
     "id", "model", "lane", "scope", "state", "attempt", "reason", "strategy", "strategy_reason", "spark_jobs",
     "rows_written", "rows_read", "keys_affected", "seconds", "snapshot", "error",
 }  # fmt: skip
-EXPLAIN = {"model", "type", "decision", "reason", "checks", "strategy", "key", "strategy_reason"}
+EXPLAIN = {"model", "type", "decision", "reason", "checks", "reopened", "strategy", "key", "strategy_reason"}
 HOUR = 3600
 
 
@@ -56,7 +57,9 @@ def workspace(trial: Deployment) -> Iterator[Workspace]:
 
 
 def shown(workspace: Workspace, name: str) -> dict[str, object]:
-    answer = status(workspace.site, workspace.state.world(), (name,))
+    world = workspace.state.world()
+    inputs = workspace.state.newest_inputs([generation.no for generation in world.current.values()])
+    answer = status(workspace.site, world, (name,), inputs=inputs)
     json.dumps(answer)
     (row,) = answer["models"]  # type: ignore[misc]
     assert set(row) == STATUS
@@ -79,6 +82,8 @@ def test_status_of_a_built_model(trial: Deployment, workspace: Workspace) -> Non
     assert (row["type"], row["desired"], row["health"], row["axis"]) == ("interval", "active", "ok", "second")
     assert row["coverage"] == row["available"] == [[0, 9 * HOUR]]
     assert row["gaps"] == row["stale"] == row["permanent_gaps"] == []
+    assert row["stale_since"] is row["stale_seconds"] is row["expired_before"] is None
+    assert (row["cursor"], row["inputs"]) == (9 * HOUR, {"raw.events": 0})
     assert row["snapshot"] == DeltaTable(str(row["location"])).version()
     assert str(row["location"]).endswith(str(row["generation"]))
     assert row["data_timestamp"] == "1970-01-01T09:00:00+00:00"
@@ -92,6 +97,7 @@ def test_status_of_a_model_that_was_never_applied(workspace: Workspace) -> None:
     assert [row[key] for key in ("generation", "location", "snapshot", "data_timestamp", "lag_seconds")] == [None] * 5
     assert row["coverage"] == row["available"] == row["stale"] == []
     assert (row["health"], row["gaps"]) == ("lagging", [[0, 8 * HOUR]])
+    assert row["cursor"] is row["inputs"] is None
 
 
 def test_status_of_a_model_with_a_dead_chunk(workspace: Workspace) -> None:
@@ -121,6 +127,7 @@ def test_status_of_sources(workspace: Workspace) -> None:
     # the newest second may still be filling
     assert row["available"] == [[0, 10 * HOUR - 600]]
     assert row["coverage"] == row["gaps"] == row["stale"] == []
+    assert row["cursor"] is row["inputs"] is row["expired_before"] is None
     absent = shown(workspace, "raw.never")
     assert (absent["available"], absent["snapshot"], absent["data_timestamp"]) == ([], None, None)
     assert absent["last_error"] is not None
@@ -185,11 +192,18 @@ def test_tasks_are_rows_with_integer_positions(workspace: Workspace) -> None:
     assert all(set(row) >= TASK for row in rows)
     done = [row for row in rows if row["model"] == "t.hourly"]
     assert {row["state"] for row in done} == {"succeeded"}
-    ranges = [part for row in done for part in row["scope"]["ranges"]]  # type: ignore[index]
-    assert sorted(ranges) == [[0, 8 * HOUR], [8 * HOUR, 9 * HOUR]]
+    parts = [part for row in done for part in row["scope"]["ranges"]]  # type: ignore[index]
+    assert sorted(parts) == [[0, 8 * HOUR], [8 * HOUR, 9 * HOUR]]
     assert all(row["scope"]["type"] == "interval" for row in rows)  # type: ignore[index]
     assert sum(row["rows_written"] for row in done) == 54  # type: ignore[misc]
     assert all(isinstance(row["snapshot"], int) and row["error"] is None for row in done)
+
+
+def test_the_tasks_of_a_strict_model_name_their_partitions(workspace: Workspace) -> None:
+    rows = [row["scope"] for row in task_rows(workspace, "hourly", False, True)]
+    newest, rest = sorted(rows, key=lambda scope: scope["partition_count"])  # type: ignore[index]
+    assert newest["partitions"] == [f"{8 * HOUR}_{9 * HOUR}"]  # type: ignore[index]
+    assert rest["partitions"] == [f"{i * HOUR}_{(i + 1) * HOUR}" for i in range(8)]  # type: ignore[index]
 
 
 def test_failed_tasks_are_told_apart(workspace: Workspace) -> None:
@@ -242,14 +256,58 @@ def test_query_refuses_what_it_cannot_answer(workspace: Workspace, sql: str, why
         query(workspace, sql)
 
 
+# with a project of their own, from here on
+
+
+def test_of_many_partitions_the_first_are_named_and_all_are_counted(tmp_path: Path, dsn: str) -> None:
+    made = Deployment.empty(tmp_path, dsn)
+    made.source("numbers")
+    made.model("strict", "select n, '{{ bounds.key }}' as key from {{ ref('raw.numbers') }}", "interval: 2")
+    made.model("cursor", "select n, value from {{ ref('raw.numbers') }}", "interval: {max: 50, min: 0}")
+    made.land("numbers", range(50))
+    made.run()
+    assert all(key == f"{n - n % 2}_{n - n % 2 + 2}" for key, n in made.rows("strict"))  # type: ignore[operator]
+    with made.opened() as workspace:
+        scopes = [row["scope"] for row in task_rows(workspace, "strict", False, True)]
+        assert sum(scope["partition_count"] for scope in scopes) == 25  # type: ignore[index]
+        assert max(len(scope["partitions"]) for scope in scopes) == 20  # type: ignore[index]
+        assert all("partitions" not in row["scope"] for row in task_rows(workspace, "cursor", False, True))  # type: ignore[operator]
+        assert shown(workspace, "t.cursor")["cursor"] == 50
+    # new rows move the cursor; a repair does not, and is seen while it waits
+    made.land("numbers", range(50, 53))
+    made.run("cursor")
+    made.land("numbers", [7])
+    with made.opened() as workspace:
+        workspace.state.invalidate("t.cursor", ranges((0, 10)), "rerun", "alice")
+        row = shown(workspace, "t.cursor")
+        assert (row["cursor"], row["stale"], row["inputs"]) == (53, [[0, 10]], {"raw.numbers": 1})
+        assert isinstance(row["stale_seconds"], int)
+        assert datetime.fromisoformat(str(row["stale_since"])).utcoffset() == timedelta(0)
+        (why,) = explained(workspace, "cursor", "3")["reopened"]  # type: ignore[misc]
+        assert (why["why"], why["state"], why["open"]) == ("rerun by alice", "open", [[0, 10]])
+        assert explained(workspace, "cursor", None)["reopened"] == [why]
+    made.run("cursor")
+    assert made.status("t.cursor")["cursor"] == 53
+    assert not made.stale("cursor")
+    with made.opened() as workspace:
+        late, asked = explained(workspace, "cursor", "7")["reopened"]  # type: ignore[misc]
+    assert late["why"] == "raw.numbers snapshot 2 changed 1 row in it"
+    assert (late["state"], asked["state"]) == ("repaired", "repaired")
+
+
 def test_verify_tells_wrong_from_behind(tmp_path: Path, dsn: str) -> None:
     made = Deployment.empty(tmp_path, dsn)
     made.source("numbers")
-    made.model("copy", "select n, value from {{ ref('raw.numbers') }}")
+    made.write("models/external/extra.yml", f'location: "{made.landing("extra")}"\n')
+    made.model(
+        "copy",
+        "select a.n, value + plus as value from {{ ref('raw.numbers') }} a join {{ ref('raw.extra') }} b on a.n = b.n",
+    )
     made.land("numbers", range(40))
+    commit(made.landing("extra"), {"n": range(60), "plus": [1] * 60})
     made.run()
-    # the source moves on inside of what is covered, and nobody says so: what is stored was right once
-    DeltaTable(str(made.landing("numbers"))).update({"value": "0"}, predicate="n = 5")
+    # a lookup moves on, which reopens nothing: what is stored was right once
+    DeltaTable(str(made.landing("extra"))).update({"plus": "0"}, predicate="n = 5")
     made.land("numbers", range(40, 45))
     made.run()
     with made.opened() as workspace:

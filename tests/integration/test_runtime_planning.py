@@ -15,6 +15,7 @@ from faults import Fault, Killed, raising
 from penstock.errors import StateError
 from penstock.intervals import Interval, ranges
 from penstock.runtime.progress import Silent
+from penstock.runtime.resetting import reset, resettable
 from penstock.runtime.run import run
 from penstock.runtime.verifying import verify
 from penstock.runtime.workspace import apply, open_workspace
@@ -100,8 +101,36 @@ def test_a_rerun_of_the_parent_reaches_as_far_as_the_look_back(looking_back: Dep
     now = looking_back.chunks("rolling")
     for chunk in before:
         now.remove(chunk)
-    assert now == [(40, 50), (50, 60), (60, 70), (70, 80)]
+    assert now == [(50, 60), (60, 70), (70, 80)], "one row of the parent's chunk differs, not all of it"
     assert differences(looking_back) == 0
+
+
+def test_fresh_rows_of_an_open_bucket_never_cause_a_repair(trial: Deployment) -> None:
+    trial.source("numbers")
+    trial.model("buckets", BUCKETS, "interval: {max: 20, min: 0, align: 10}")
+    for end in (25, 28, 33, 47):
+        trial.land("numbers", range(end) if end == 25 else range(end - 3, end))
+        assert trial.run().failed == 0
+    assert {task.lane for task in trial.tasks()} <= {"forward", "backfill"}
+    trial.land("numbers", [23], factor=9)
+    trial.run()
+    assert [task.order.scope for task in trial.tasks() if task.lane == "repair"] == [ranges((20, 30))]
+    assert differences(trial) == 0
+
+
+def test_what_others_publish_before_somebody_says_yes_to_a_reset_is_rebuilt_too(trial: Deployment) -> None:
+    trial.source("numbers")
+    trial.model("copy", COPY, "interval: 10")
+    trial.land("numbers", range(20))
+    trial.run()
+    with trial.opened(Fault("emptied", raising(Killed()))) as workspace:
+        asked = resettable(workspace, workspace.project.graph.interval_model("t.copy"))
+        trial.land("numbers", range(20, 40))
+        trial.run()
+        with pytest.raises(Killed):
+            reset(workspace, asked, "alice")
+    trial.run()
+    assert [row[0] for row in trial.rows("copy")] == list(range(40))
 
 
 # OR groups and optional inputs

@@ -53,6 +53,7 @@ GOLDEN = [
     ("{{ bounds.end }}", "1767312000"),
     ("{{ range.start }}", "1767225600"),
     ("{{ range.end }}", "1767312000"),
+    ("'{{ bounds.key }} {{ range.key }}'", "'1767225600_1767312000 1767225600_1767312000'"),
     ("{{ bounds.start_time }}", "timestamp'2026-01-01T00:00:00Z'"),
     ("{{ bounds.end_time }}", "timestamp'2026-01-02T00:00:00Z'"),
     ("{{ range.start_time }}", "timestamp'2026-01-01T00:00:00Z'"),

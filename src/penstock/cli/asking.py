@@ -88,22 +88,25 @@ def status(options: Options, model: str | None, gaps: bool) -> None:
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         names = () if model is None else (workspace.resolve(model),)
-        answer = found(workspace.site, workspace.state.world(), names, workspace.state.workers())
+        world = workspace.state.world()
+        inputs = workspace.state.newest_inputs([generation.no for generation in world.current.values()])
+        answer = found(workspace.site, world, names, workspace.state.workers(), inputs)
     if options.json:
         show.print_json(answer)
         return
     rows = answer["models"]
     assert isinstance(rows, list)  # noqa: S101
     show.print_table(
-        ("model", "type", "health", "holds", "gaps", "stale", "tasks", "reason"),
+        ("model", "type", "health", "holds", "cursor", "gaps", "stale", "tasks", "reason"),
         (
             (
                 row["name"],
                 row["type"],
                 row["health"],
-                show.span(row["coverage"] if row["type"] == "interval" else row["available"], row["axis"]),
+                _holds(row),
+                "" if row["cursor"] is None else shown(row["cursor"], row["axis"] or ""),
                 len(row["gaps"]) or "",
-                len(row["stale"]) or "",
+                _stale_words(row),
                 show.counts(row["tasks"]) if row["type"] != "source" else "",
                 row["reason"],
             )
@@ -115,6 +118,21 @@ def status(options: Options, model: str | None, gaps: bool) -> None:
     _print_workers(answer)
     if answer["revision"] is None:
         show.line("nothing was applied yet: penstock apply, run or up does it", "yellow")
+
+
+def _holds(row: Mapping[str, object]) -> str:
+    held = show.span(row["coverage"] if row["type"] == "interval" else row["available"], str(row["axis"] or ""))
+    expired = row["expired_before"]
+    return held + (f", before {shown(expired, str(row['axis'] or ''))} expired" if isinstance(expired, int) else "")
+
+
+def _stale_words(row: Mapping[str, object]) -> str:
+    """`2 ranges, oldest 3 m`: how much is to be computed again, and for how long already."""
+    stale = row["stale"]
+    if not isinstance(stale, list) or not stale:
+        return ""
+    since = show.age(row["stale_seconds"])
+    return show.count(len(stale), "range") + (f", oldest {since}" if since else "")
 
 
 def _print_workers(answer: Mapping[str, object]) -> None:
@@ -165,6 +183,18 @@ def explain(options: Options, model: str, at: str | None) -> None:
         why = "" if check["ok"] or check["why"] == check["value"] else f". {check['why']}"
         mark = "yes" if check["ok"] else "NO "
         show.line(f"  {mark} {check['dependency']}: {check['rule']}; {check['value']}{why}")
+    reopened = answer["reopened"]
+    for one in reopened if isinstance(reopened, list) else []:
+        show.line(f"  reopened: {one['why']}, {_moment(one['at'])}, {_outcome(one)}")
+
+
+def _outcome(reopened: Mapping[str, object]) -> str:
+    done = reopened["repaired_at"]
+    return str(reopened["state"]) + (f" {_moment(done)}" if done else "")
+
+
+def _moment(text: object) -> str:
+    return datetime.fromisoformat(str(text)).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def render(options: Options, model: str, at: str | None) -> None:

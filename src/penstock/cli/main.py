@@ -41,6 +41,10 @@ Tags = Annotated[
 Concurrency = Annotated[
     int | None, typer.Option("--concurrency", metavar="N", help="How many tasks at a time (default: the project's).")
 ]
+Where = Annotated[
+    str | None, typer.Option("--where", metavar="SQL", help="A condition about rows: only what holds such rows.")
+]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Record it only; do not work on it here.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
@@ -173,14 +177,46 @@ def tasks(
 def rerun(
     options: Options,
     model: Model,
+    *,
     start: From = None,
     end: To = None,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Record it only; do not work on it here.")] = False,
+    where: Where = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only the ranges that failed, once more.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Empty the table and build it anew.")] = False,
+    cascade: Annotated[
+        str | None,
+        typer.Option("--cascade", metavar="eager|lazy", help="eager: all below it too, whether rows change or not."),
+    ] = None,
+    no_wait: NoWait = False,
+    yes: Yes = False,
 ) -> None:
     """Recompute a range of a model, and whatever really changes below it."""
-    from penstock.cli.making import rerun as command
+    from penstock.cli.redoing import Rerunning
+    from penstock.cli.redoing import rerun as command
 
-    command(options, model, start, end, no_wait)
+    command(options, model, Rerunning(start, end, where, failed, reset, cascade, no_wait, yes))
+
+
+@app.command()
+@with_options
+def invalidate(
+    options: Options,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A source or a model, as db.table or the bare table.")],
+    *,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for those who ask later.")],
+    start: From = None,
+    end: To = None,
+    where: Where = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="ID", help="Said twice with the same key, it counts once.")
+    ] = None,
+    no_wait: NoWait = False,
+) -> None:
+    """Say that rows of a table are no longer what they were: what was made of them is computed again."""
+    from penstock.cli.redoing import Invalidating
+    from penstock.cli.redoing import invalidate as command
+
+    command(options, table, Invalidating(start, end, where, reason, key, no_wait))
 
 
 @app.command()

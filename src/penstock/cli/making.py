@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
-import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +11,8 @@ import typer
 
 from penstock.cli import show
 from penstock.cli.asking import parsed_range, root_of
+from penstock.cli.consent import require_consent
 from penstock.cli.options import Options
-from penstock.errors import UsageError
 
 if TYPE_CHECKING:
     from penstock.models import IntervalModel
@@ -54,14 +53,7 @@ def store(workspace: Workspace, yes: bool) -> tuple[Change, ...]:
     from penstock.runtime.workspace import apply as record
 
     changes = workspace.state.changes(definitions(workspace.project))
-    questions = needs_consent(changes)
-    if questions and not yes:
-        if not sys.stdin.isatty():
-            raise UsageError("this would change what is served:\n" + "\n".join(questions), hint="repeat it with --yes")
-        for question in questions:
-            show.line(question, "yellow")
-        if not typer.confirm("Go on?"):
-            raise UsageError("nothing was changed")
+    require_consent(needs_consent(changes), yes)
     record(workspace)
     return changes
 
@@ -72,20 +64,26 @@ def run(options: Options, models: tuple[str, ...], yes: bool) -> None:
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         chosen = workspace.interval_models(models)
         store(workspace, yes)
-        failed = _work(workspace, chosen, options.json)
+        failed = work(workspace, chosen, options.json)
     if failed:
         raise typer.Exit(1)
 
 
-def _work(workspace: Workspace, models: tuple[IntervalModel, ...], as_json: bool) -> int:
-    """Work until nothing is ready; the number of tasks that failed for good."""
+def work(
+    workspace: Workspace,
+    models: tuple[IntervalModel, ...],
+    as_json: bool,
+    more: Mapping[str, object] | None = None,
+) -> int:
+    """Work until nothing is ready; the number of tasks that failed for good. `more` goes with the JSON."""
     from penstock.runtime.progress import Silent
-    from penstock.runtime.run import run as work
+    from penstock.runtime.run import run as work_on
 
     if as_json:
-        summary = work(workspace, models, Silent())
+        summary = work_on(workspace, models, Silent())
         show.print_json(
             {
+                **(more or {}),
                 "tasks": summary.tasks,
                 "intervals": summary.intervals,
                 "refreshes": 0,
@@ -99,7 +97,7 @@ def _work(workspace: Workspace, models: tuple[IntervalModel, ...], as_json: bool
     from penstock.cli.bars import Bars
 
     with Bars() as bars:
-        summary = work(workspace, models, bars)
+        summary = work_on(workspace, models, bars)
     if not summary.tasks and not summary.failed:
         spark = "; Spark was not started" if not summary.spark_started else ""
         show.line(f"nothing to do{spark} ({summary.seconds:.1f} s)")
@@ -128,41 +126,6 @@ def query(options: Options, sql: str) -> None:
         show.print_table(list(rows[0]), ([row[column] for column in rows[0]] for row in rows))
     else:
         show.line("no rows")
-
-
-def rerun(options: Options, model: str, start: str | None, end: str | None, no_wait: bool) -> None:
-    from penstock.models import IntervalModel
-    from penstock.runtime.rerunning import record, request
-    from penstock.runtime.workspace import open_workspace
-
-    with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
-        found = workspace.project.graph.models[workspace.resolve(model)]
-        if not isinstance(found, IntervalModel):
-            raise UsageError(f"{found.name} is a source: nothing is computed for it")
-        low, high = parsed_range(found.name, found.axis, start, end)
-        asked = request(workspace, found, low, high)
-        if not options.json:
-            pairs = [[part.start, part.end] for part in asked.scope]
-            show.line(f"recomputing {found.name} {show.span(pairs, found.axis)}")
-            if asked.descendants:
-                show.line(f"and, where its rows change, {', '.join(asked.descendants)}")
-        record(workspace, asked, getpass.getuser())
-        live = workspace.state.workers()
-        # workers alone do nothing about it: somebody has to plan it first
-        planned = any(one.role in ("scheduler", "up") for one in live)
-        others = [one for one in live if planned and one.role in ("worker", "up")]
-        if no_wait or others:
-            if options.json:
-                show.print_json({"recorded": True})
-            elif others:
-                show.line(f"recorded; {show.count(len(others), 'worker')} will do it: penstock status shows how far")
-                if found.name in workspace.state.world().paused:
-                    show.line(f"but {found.name} is paused: penstock resume {found.name}", "yellow")
-            return
-        affected = workspace.interval_models((found.name, *asked.descendants))
-        failed = _work(workspace, affected, options.json)
-    if failed:
-        raise typer.Exit(1)
 
 
 def verify(options: Options, models: tuple[str, ...], start: str | None, end: str | None) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 STYLES = {"ok": "green", "lagging": "yellow", "blocked": "red", "failing": "bold red", "suspended": "red"}
 STYLES |= {"new": "green", "rebuild": "yellow", "removed": "red", "dead": "bold red", "succeeded": "green"}
 
+_AGES = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+
 
 def console() -> Console:
     """Colours and width of the terminal; wide plain lines when there is none."""
@@ -71,6 +73,14 @@ def count(number: int, thing: str) -> str:
 
 def seconds(value: object) -> str:
     return f"{value:.1f}" if isinstance(value, float) else ""
+
+
+def age(value: object) -> str:
+    """How long something has lasted, in its largest unit: `45 s`, `3 m`, `2 h`, `4 d`."""
+    if not isinstance(value, int | float):
+        return ""
+    size, unit = next(((size, unit) for size, unit in _AGES if value >= size), _AGES[-1])
+    return f"{int(value // size)} {unit}"
 
 
 def counts(tasks: object) -> str:

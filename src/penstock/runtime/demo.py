@@ -27,6 +27,10 @@ MINUTES = COMMITS * MINUTES_PER_COMMIT
 
 CLIENTS = ("grandine", "lighthouse", "lodestar", "nimbus", "prysm", "teku")
 ENTITIES = ("anchorage", "bluewater", "cobalt", "driftwood", "ember", "solo")
+LATE_CLIENT = "erigon"
+LATE_MS = 9_000
+LATE_MINUTES = range(130, 134)
+"""Minutes after 00:00: the late client saw the blocks from 02:10 to 02:14."""
 SKIP_CHANCE = 0.21
 CHANGE_CHANCE = 0.1
 
@@ -71,6 +75,16 @@ def extend(project: Path, minutes: int) -> int:
     if held == 0:
         raise UsageError(f"{project} holds no demo data", hint="create it with penstock init --demo")
     return _write_until(project, held + minutes)
+
+
+def land_late(project: Path) -> int:
+    """Append observations of blocks that are hours old, by a client that was cut off; return how many."""
+    landing = _landing(project, BLOCKS)
+    if landing.minutes <= LATE_MINUTES[-1]:
+        raise UsageError(f"{project} holds no demo data", hint="create it with penstock init --demo")
+    slots = (minute * SLOTS_PER_MINUTE + slot for minute in LATE_MINUTES for slot in range(SLOTS_PER_MINUTE))
+    seen = (next(_observations(index), None) for index in slots)
+    return _append(landing, [{**row, "client": LATE_CLIENT, "propagation_ms": LATE_MS} for row in seen if row])
 
 
 def _write_until(project: Path, end: int) -> int:

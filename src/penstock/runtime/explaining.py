@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from penstock.errors import UsageError
-from penstock.intervals import Interval
+from penstock.intervals import Interval, IntervalSet
 from penstock.models import IntervalModel, Source
 from penstock.models.axis import position, shown
 from penstock.planner.explain import explain
 from penstock.planner.observation import Observation
 from penstock.runtime.jobs import Wanted, looks_beyond, readable, renderings
+from penstock.runtime.reopening import row
 from penstock.runtime.status import status
 from penstock.runtime.survey import Survey
 from penstock.runtime.workspace import Workspace
+from penstock.state.records import Generation
 from penstock.tasks import Order, Pin
 
 
@@ -21,7 +23,8 @@ def explained(workspace: Workspace, name: str, at: str | None) -> dict[str, obje
     model = workspace.project.graph.models[full]
     if isinstance(model, Source):
         return _source(workspace, model)
-    seen = Survey(workspace.project.graph, workspace.state.world()).observation(model)
+    world = workspace.state.world()
+    seen = Survey(workspace.project.graph, world).observation(model)
     found = explain(seen, _at(model, at))
     return {
         "model": full,
@@ -34,10 +37,21 @@ def explained(workspace: Workspace, name: str, at: str | None) -> dict[str, obje
             {"dependency": v.dependency, "rule": v.rule, "value": v.value, "ok": v.ok, "why": v.why}
             for v in found.verdicts
         ],
+        "reopened": _reopened(workspace, world.working.get(full), found.chunk, everywhere=at is None),
         "strategy": "widened" if model.widens else "interval",
         "key": None,
         "strategy_reason": model.widens_reason,
     }
+
+
+def _reopened(
+    workspace: Workspace, generation: Generation | None, chunk: Interval | None, *, everywhere: bool
+) -> list[dict[str, object]]:
+    """Why the chunk was to be computed again, newest first; `everywhere`: also why anything is to be now."""
+    if generation is None:
+        return []
+    scope = IntervalSet.of([chunk] if chunk else []) | (generation.stale if everywhere else IntervalSet())
+    return [row(record) for record in workspace.state.reopenings(generation.no, scope)] if scope else []
 
 
 def _source(workspace: Workspace, source: Source) -> dict[str, object]:
@@ -52,6 +66,7 @@ def _source(workspace: Workspace, source: Source) -> dict[str, object]:
         "chunk": None,
         "chunk_text": "",
         "checks": [],
+        "reopened": [],
         "strategy": None,
         "key": None,
         "strategy_reason": None,

@@ -10,6 +10,8 @@ from penstock.runtime.status import iso
 from penstock.runtime.workspace import Workspace
 from penstock.state.records import AttemptRecord, TaskRecord
 
+PARTITIONS_SHOWN = 20
+
 
 def task_rows(workspace: Workspace, model: str | None, failed: bool, history: bool) -> list[dict[str, object]]:
     name = None if model is None else workspace.resolve(model)
@@ -21,6 +23,7 @@ def task_rows(workspace: Workspace, model: str | None, failed: bool, history: bo
 def _row(workspace: Workspace, record: TaskRecord, attempts: Iterable[AttemptRecord]) -> dict[str, object]:
     model = workspace.project.graph.models.get(record.model)
     axis = model.axis if isinstance(model, IntervalModel) else ""
+    strict = isinstance(model, IntervalModel) and model.interval.strict
     scope = record.order.scope
     # what is not there yet is not 0
     cost = record.cost if record.state not in ("queued", "running") else None
@@ -28,7 +31,11 @@ def _row(workspace: Workspace, record: TaskRecord, attempts: Iterable[AttemptRec
         "id": record.id,
         "model": record.model,
         "lane": record.lane,
-        "scope": {"type": "interval", "ranges": [[part.start, part.end] for part in scope]},
+        "scope": {
+            "type": "interval",
+            "ranges": [[part.start, part.end] for part in scope],
+            **(_partitions(record) if strict else {}),
+        },
         "scope_text": spans(scope, axis),
         "intervals": len(record.order.chunks),
         "state": record.state,
@@ -45,6 +52,12 @@ def _row(workspace: Workspace, record: TaskRecord, attempts: Iterable[AttemptRec
         "error": record.error,
         "attempts": [_attempt(attempt) for attempt in attempts],
     }
+
+
+def _partitions(record: TaskRecord) -> dict[str, object]:
+    """Full chunks are partitions, each with a key of its own, oldest first."""
+    keys = [chunk.key for chunk in sorted(record.order.chunks)]
+    return {"partitions": keys[:PARTITIONS_SHOWN], "partition_count": len(keys)}
 
 
 def _attempt(attempt: AttemptRecord) -> dict[str, object]:

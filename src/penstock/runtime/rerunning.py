@@ -3,37 +3,78 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from penstock.errors import UsageError
-from penstock.intervals import MAX_POSITION, MIN_POSITION, IntervalSet
+from penstock.intervals import MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
 from penstock.models import IntervalModel
 from penstock.models.axis import shown
+from penstock.planner.grid import Grid
+from penstock.runtime.matching import condition, matching
+from penstock.runtime.recompute import Recompute, carried, covered, gone, recompute
 from penstock.runtime.workspace import Workspace, applied
+from penstock.state.records import World
+
+_EVER = datetime(1970, 1, 1, tzinfo=UTC)
+_MANY = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
-    """What was marked, and which models may change because of it."""
+    """What is marked, and which models may change because of it."""
 
     model: str
     scope: IntervalSet
+    recompute: tuple[Recompute, ...]
+    """What is computed again whatever comes of it: the range itself, and with `eager` all that hangs on it."""
     descendants: tuple[str, ...]
+    eager: bool = False
+    row_filter: str | None = None
+    left: IntervalSet = NOTHING
+    """What was asked for and stays as it is: the rows it was made of have left their source."""
 
 
-def request(workspace: Workspace, model: IntervalModel, start: int | None, end: int | None) -> Rerun:
-    """What of the model a rerun would recompute: whatever it holds in the range."""
+def request(
+    workspace: Workspace,
+    model: IntervalModel,
+    start: int | None,
+    end: int | None,
+    *,
+    where: str | None = None,
+    eager: bool = False,
+) -> Rerun:
+    """What of the model a rerun would recompute: every cell it holds that meets the range and the condition."""
+    graph = workspace.project.graph
+    row_filter = None if where is None else condition(where)
     world = workspace.state.world()
     applied(workspace, world)
     generation = world.working.get(model.name)
     low = MIN_POSITION if start is None else start
     high = MAX_POSITION if end is None else end
-    touched = generation.covered.within(low, high) if generation else IntervalSet()
+    touched = generation.covered.within(low, high) if generation else NOTHING
     if generation is None or not touched:
-        held = generation.covered if generation else IntervalSet()
-        first, last = held.first, held.end
-        has = "nothing" if first is None or last is None else f"{shown(first, model.axis)} .. {shown(last, model.axis)}"
-        raise UsageError(f"{model.name} holds nothing in that range; it holds {has}")
-    return Rerun(model.name, touched, workspace.project.graph.descendants(model.name))
+        raise UsageError(f"{model.name} holds nothing in that range; it holds {_held(world, model)}")
+    if row_filter is not None:
+        touched &= _matched(workspace, model, world, row_filter)
+    # cells are computed as one: a range that begins inside of one takes all of it
+    asked = touched.outward(Grid.of(model.interval).cell) & generation.covered
+    left = asked & gone(graph, world, model)
+    whole = asked - left
+    if asked and not whole:
+        raise UsageError(
+            f"the rows that {model.name} was made of there have left their source; what it holds stays",
+            hint=f"penstock rerun {model.name} --reset builds it from the rows that are left",
+        )
+    marked = carried(graph, world, {model.name: whole}) if eager else {model.name: whole}
+    return Rerun(
+        model.name,
+        whole,
+        recompute(graph, marked),
+        graph.descendants(model.name),
+        eager=eager,
+        row_filter=row_filter,
+        left=left,
+    )
 
 
 def record(workspace: Workspace, rerun: Rerun, actor: str) -> None:
@@ -41,5 +82,42 @@ def record(workspace: Workspace, rerun: Rerun, actor: str) -> None:
 
     The stored rows themselves are compared, not what was once published: they may be why somebody asks.
     """
-    workspace.state.clear_holds(rerun.model)
-    workspace.state.invalidate(rerun.model, rerun.scope, "rerun", actor, rows_unknown=True)
+    state = workspace.state
+    for one in rerun.recompute:
+        state.clear_holds(one.model)
+    if rerun.eager:
+        scopes = {one.model: one.scope for one in rerun.recompute}
+        state.invalidate_all(scopes, "rerun", actor, rows_unknown=True, row_filter=rerun.row_filter)
+    else:
+        state.invalidate(
+            rerun.model, rerun.scope, "rerun", actor, rows_unknown=True, cause="rerun", row_filter=rerun.row_filter
+        )
+
+
+def failed(workspace: Workspace, model: IntervalModel) -> Rerun:
+    """The ranges of the model whose tasks failed for good."""
+    # with those whose hold is over: a resident would try them again by itself, but here a person asks
+    graph, world = workspace.project.graph, workspace.state.world(_EVER)
+    applied(workspace, world)
+    work = world.work.get(model.name)
+    dead = work.dead - work.cancelled if work else NOTHING
+    return Rerun(model.name, dead, recompute(graph, {model.name: dead}), graph.descendants(model.name))
+
+
+def retry(workspace: Workspace, rerun: Rerun, actor: str) -> None:
+    """Let what failed be planned again; nothing else is marked, and what was cancelled stays away."""
+    state = workspace.state
+    for task in state.tasks(rerun.model, failed=True, history=False, limit=_MANY):
+        if task.order.scope & rerun.scope:
+            state.resume_task(task.id, actor)
+
+
+def _matched(workspace: Workspace, model: IntervalModel, world: World, where: str) -> IntervalSet:
+    pin = workspace.site.pin(model.name, world)
+    return NOTHING if pin is None else matching(workspace, model.name, pin, where, Grid.of(model.interval).cell)
+
+
+def _held(world: World, model: IntervalModel) -> str:
+    held = covered(world, model.name)
+    first, last = held.first, held.end
+    return "nothing" if first is None or last is None else f"{shown(first, model.axis)} .. {shown(last, model.axis)}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from penstock.intervals import MIN_POSITION, IntervalSet
@@ -11,12 +11,12 @@ from penstock.models import IntervalModel, Source
 from penstock.models.axis import SECOND
 from penstock.planner.observation import Observation, Wait
 from penstock.planner.plan import permanent_gaps, plan
-from penstock.planner.ready import gaps
+from penstock.planner.ready import gaps, readiness
 from penstock.planner.verdicts import held_words
 from penstock.runtime.site import Site
-from penstock.runtime.survey import Survey
-from penstock.state.records import Work, WorkerRecord, World
-from penstock.tasks import Order
+from penstock.runtime.survey import Survey, stale_cells
+from penstock.state.records import Reopened, Work, WorkerRecord, World
+from penstock.tasks import Frontier, Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,14 @@ class Condition:
     reason: str
 
 
-def status(site: Site, world: World, names: tuple[str, ...], workers: Iterable[WorkerRecord] = ()) -> dict[str, object]:
+def status(
+    site: Site,
+    world: World,
+    names: tuple[str, ...],
+    workers: Iterable[WorkerRecord] = (),
+    inputs: Mapping[int, Frontier] | None = None,
+) -> dict[str, object]:
+    """`inputs`: by generation what its last accepted attempt read; without it that is left out."""
     models = [site.graph.models[name] for name in names or site.graph.models]
     survey = Survey(site.graph, world)
     return {
@@ -36,7 +43,7 @@ def status(site: Site, world: World, names: tuple[str, ...], workers: Iterable[W
         "at": iso(world.at),
         "workers": [_worker(worker) for worker in workers],
         "models": [
-            _source(site, survey, model) if isinstance(model, Source) else _interval(site, survey, model)
+            _source(site, survey, model) if isinstance(model, Source) else _interval(site, survey, model, inputs or {})
             for model in models
         ],
     }
@@ -80,21 +87,25 @@ def _source(site: Site, survey: Survey, source: Source) -> dict[str, object]:
         "coverage": [],
         "available": pairs(offered),
         "gaps": [],
-        "stale": [],
+        **_staleness(IntervalSet(), None, world.at),
         "permanent_gaps": [],
+        "expired_before": record.expired_pos if record else None,
+        "cursor": None,
+        "inputs": None,
         **_freshness(fresh, world.at),
         "tasks": _tasks(Work()),
         "last_error": error,
     }
 
 
-def _interval(site: Site, survey: Survey, model: IntervalModel) -> dict[str, object]:
+def _interval(site: Site, survey: Survey, model: IntervalModel, inputs: Mapping[int, Frontier]) -> dict[str, object]:
     world, seen = survey.world, survey.observation(model)
     generation, work = world.current.get(model.name), world.work.get(model.name, Work())
     condition = _condition(seen, work)
     working = world.working.get(model.name)
     rebuilt = working is not None and working.state == "building"
     covered = generation.covered if generation else IntervalSet()
+    stale = stale_cells(model, generation) if generation else IntervalSet()
     fresh = _moment(covered.end, model.axis)
     return {
         "name": model.name,
@@ -107,14 +118,36 @@ def _interval(site: Site, survey: Survey, model: IntervalModel) -> dict[str, obj
         "snapshot": generation.accepted_snapshot if generation else None,
         "axis": model.axis,
         "coverage": pairs(covered),
-        "available": pairs(covered - generation.stale if generation else covered),
+        "available": pairs(covered - stale),
         "gaps": pairs(gaps(seen)),
-        "stale": pairs(generation.stale if generation else IntervalSet()),
+        **_staleness(stale, world.reopened.get(model.name), world.at),
         "permanent_gaps": [[[gap.start, gap.end], why] for gap, why in permanent_gaps(seen)],
+        "expired_before": None,
+        "cursor": _cursor(replace(seen, covered=covered)),
+        "inputs": _inputs(inputs.get(generation.no)) if generation and covered else None,
         **_freshness(fresh, world.at),
         "tasks": _tasks(work),
         "last_error": work.last_error,
     }
+
+
+def _staleness(stale: IntervalSet, reopened: Reopened | None, now: datetime) -> dict[str, object]:
+    since = reopened.since if stale and reopened else None
+    age = None if since is None else max(int((now - since).total_seconds()), 0)
+    return {"stale": pairs(stale), "stale_since": iso(since), "stale_seconds": age}
+
+
+def _cursor(seen: Observation) -> int | None:
+    """Where forward goes on; work under way has not moved it yet, and a repair never does."""
+    if not seen.covered:
+        return None
+    found = readiness(seen)
+    reached = None if found.tip is None else seen.covered.end_below(found.tip)
+    return seen.covered.end if reached is None else reached
+
+
+def _inputs(frontier: Frontier | None) -> dict[str, int | None] | None:
+    return None if frontier is None else {name: pin.snapshot for name, pin in sorted(frontier.items())}
 
 
 def _condition(seen: Observation, work: Work) -> Condition:

@@ -1,0 +1,146 @@
+"""Whom does it concern when somebody says that rows of a table are no longer what they were?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+from penstock.errors import SourceError, UsageError
+from penstock.intervals import EVERYTHING, IntervalSet
+from penstock.models import IntervalModel, Model, Source
+from penstock.planner.consumers import affected
+from penstock.planner.grid import Grid
+from penstock.runtime.matching import condition, matching
+from penstock.runtime.observing import Observer, keep
+from penstock.runtime.recompute import Recompute, covered, descendants, gone, recompute
+from penstock.runtime.workspace import Workspace, applied
+from penstock.state.pins import News
+from penstock.state.records import World
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What somebody says of a table, and whom that concerns."""
+
+    news: News
+    ranges: IntervalSet
+    reach: dict[str, IntervalSet]
+    """By consumer: what may differ."""
+    recompute: tuple[Recompute, ...]
+    """What will be computed again."""
+    descendants: tuple[str, ...]
+    """Who else reads what is computed again, directly or not."""
+    row_filter: str | None
+    readers: tuple[str, ...]
+    """Everybody who reads the table directly."""
+    held: tuple[str, ...]
+    """Those of them that hold something there."""
+    known: bool = False
+    """The same key was recorded before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Who says so, and why."""
+
+    reason: str
+    actor: str
+    key: str | None = None
+
+
+def report(workspace: Workspace, table: Model, within: IntervalSet | None, where: str | None, words: Words) -> Report:
+    """What would be asked of whom; `within` is None when nobody said which positions."""
+    row_filter = None if where is None else condition(where)
+    before = workspace.state.world()
+    applied(workspace, before)
+    if before.revision is None:
+        raise UsageError("nothing was applied yet, so nothing was made of it", hint="penstock run does both")
+    if isinstance(table, Source):
+        _observe(workspace, table)
+    world = workspace.state.world()
+    ranges = _ranges(workspace, table, world, within, row_filter)
+    news = _news(workspace, table, ranges, words.key)
+    graph = workspace.project.graph
+    readers = tuple(name for name in graph.children(table.name) if isinstance(graph.models[name], IntervalModel))
+    reach = {}
+    for name in readers:
+        model = graph.interval_model(name)
+        if reached := affected(model, table, ranges) - gone(graph, world, model):
+            reach[name] = reached
+    asking = workspace.state.ask_consumers(
+        news, ranges, reach, words.reason, words.actor, key=words.key, row_filter=row_filter, store=False
+    )
+    asked = {
+        name: _whole(workspace, world, name, scope) for name, scope in asking.asked.items() if name in graph.models
+    }
+    found = recompute(graph, asked)
+    held = tuple(name for name, scope in reach.items() if scope & covered(world, name))
+    return Report(news, ranges, reach, found, descendants(graph, asked), row_filter, readers, held, asking.known)
+
+
+def record(workspace: Workspace, asked: Report, words: Words) -> bool:
+    """Keep it; False when the same key was kept before."""
+    for one in asked.recompute:
+        workspace.state.clear_holds(one.model)
+    asking = workspace.state.ask_consumers(
+        asked.news, asked.ranges, asked.reach, words.reason, words.actor, key=words.key, row_filter=asked.row_filter
+    )
+    return not asking.known
+
+
+def _whole(workspace: Workspace, world: World, name: str, scope: IntervalSet) -> IntervalSet:
+    """The whole cells that are computed as one; what is only under way has none yet."""
+    cells = scope.outward(Grid.of(workspace.project.graph.interval_model(name).interval).cell)
+    return (cells & covered(world, name)) | scope
+
+
+def _observe(workspace: Workspace, source: Source) -> None:
+    world = workspace.state.world()
+    observer = Observer(workspace.site, workspace.engine, workspace.environ)
+    for record, changed in observer.look((source.name,), world):
+        if record.error is not None:
+            raise SourceError(
+                f"{source.name} cannot be looked at: {record.error}",
+                hint=f"nothing was recorded: see {source.file}, and say it again once the source can be read",
+            )
+        keep(workspace.state, world.sources.get(source.name), record, changed)
+
+
+def _news(workspace: Workspace, table: Model, ranges: IntervalSet, key: str | None) -> News:
+    """A word without a key is somebody's wish, and counts from now on.
+
+    One with a key reports what happened. Where the log of a source showed that too, whoever has read it is not asked
+    again: the same reorg, seen and reported, is computed once.
+    """
+    noticed = None if key is None else workspace.state.last_change(table.name, ranges)
+    return noticed or News(table.name, None, None, None)
+
+
+def _ranges(
+    workspace: Workspace, table: Model, world: World, within: IntervalSet | None, row_filter: str | None
+) -> IntervalSet:
+    if table.position is None:
+        if within is not None or row_filter is not None:
+            raise UsageError(
+                f"{table.name} has no position: it is read whole", hint="leave out --from, --to and --where"
+            )
+        return EVERYTHING
+    if within is None and row_filter is None:
+        raise UsageError(f"say which positions of {table.name} changed", hint="--from POS --to POS, or --where SQL")
+    whole = EVERYTHING if within is None else within
+    if row_filter is None:
+        return whole
+    pin = workspace.site.pin(table.name, world)
+    if pin is None:
+        raise UsageError(
+            f"{table.name} has no rows yet that --where could be asked of",
+            hint="give --from and --to in place of --where",
+        )
+    return whole & matching(workspace, table.name, pin, row_filter, _grid(workspace, table))
+
+
+def _grid(workspace: Workspace, table: Model) -> int:
+    """Fine enough for everybody who reads the table, and no finer: there may be very many positions."""
+    graph = workspace.project.graph
+    models = [graph.models[name] for name in graph.children(table.name)]
+    return gcd(*(Grid.of(model.interval).cell for model in models if isinstance(model, IntervalModel))) or 1

@@ -1,0 +1,57 @@
+"""Where are the rows that meet a condition?"""
+
+from __future__ import annotations
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from penstock.engine.newrows import as_position
+from penstock.engine.portable import position_kind
+from penstock.engine.positions import PositionField
+from penstock.errors import QueryError, UsageError
+from penstock.intervals import IntervalSet
+from penstock.runtime.workspace import Workspace
+from penstock.tasks import Pin
+
+_HINT = "for example --where \"country = 'NO' and amount is null\""
+_VIEW = "penstock_matched"
+_NOT_A_CONDITION = (exp.Query, exp.Table, exp.AggFunc, exp.Window, exp.Alias, exp.Command, exp.Star, exp.Placeholder)
+
+
+def condition(text: str) -> str:
+    """`text`, once it is sure that it is one condition about the columns of a row.
+
+    It is Spark's to read, so its spelling stays: what another program makes of quotes may mean something else.
+    """
+    try:
+        trees = [tree for tree in sqlglot.parse(text, dialect="spark") if tree is not None]
+    except SqlglotError as error:
+        raise UsageError(f"--where cannot be read: {str(error).splitlines()[0]}", hint=_HINT) from None
+    tree = trees[0] if len(trees) == 1 else None
+    if not isinstance(tree, exp.Condition) or isinstance(tree, (exp.Literal, exp.Tuple)):
+        raise UsageError(f"--where takes one condition, not {text.strip() or 'nothing'}", hint=_HINT)
+    if (found := tree.find(*_NOT_A_CONDITION)) is not None:
+        what = {exp.AggFunc: "an aggregate", exp.Window: "a window", exp.Query: "a query"}
+        named = next((name for kind, name in what.items() if isinstance(found, kind)), found.sql(dialect="spark"))
+        raise UsageError(f"--where takes a condition about single rows, without {named}", hint=_HINT)
+    return text.strip()
+
+
+def matching(workspace: Workspace, name: str, pin: Pin, where: str, grid: int) -> IntervalSet:
+    """The cells of `grid` in which rows of the table meet the condition; rows without a position are nowhere."""
+    read = workspace.site.reading(_VIEW, name, pin)
+    if read.position is None:
+        raise UsageError(
+            f"{name} has no position: --where cannot tell which ranges hold its rows", hint="leave out --where"
+        )
+    kind = position_kind(read, read.position, workspace.project.settings.target.storage)
+    at = as_position(PositionField(read.position.name, read.position.name, kind))
+    cell = f"{at} - (({at} % {grid}) + {grid}) % {grid}" if grid > 1 else at
+    sql = f"select distinct {cell} as cell from {_VIEW} where {at} is not null and (\n{condition(where)}\n)"
+    try:
+        rows = workspace.engine.query(sql, (read,))
+    except QueryError as error:
+        raise UsageError(f"--where cannot be asked of {name}: {error.message}", hint=error.hint) from error
+    starts = [int(str(row["cell"])) for row in rows]
+    return IntervalSet.of((start, start + grid) for start in starts)

@@ -1,0 +1,84 @@
+"""How far does a wish to compute again reach?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from penstock.intervals import MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
+from penstock.models import Graph, IntervalModel
+from penstock.planner.consumers import affected, positioned
+from penstock.planner.grid import Grid
+from penstock.state.records import World
+
+
+@dataclass(frozen=True, slots=True)
+class Recompute:
+    """What of one model is computed again."""
+
+    model: str
+    scope: IntervalSet
+    chunks: int
+
+    @property
+    def row(self) -> dict[str, object]:
+        ranges = [[part.start, part.end] for part in self.scope]
+        return {"model": self.model, "ranges": ranges, "chunks": self.chunks}
+
+
+def recompute(graph: Graph, scopes: Mapping[str, IntervalSet]) -> tuple[Recompute, ...]:
+    """By model, parents before children; those with nothing to do are left out."""
+    return tuple(
+        Recompute(name, scopes[name], chunk_count(graph.interval_model(name), scopes[name]))
+        for name in graph.models
+        if scopes.get(name)
+    )
+
+
+def chunk_count(model: IntervalModel, scope: IntervalSet) -> int:
+    """How many chunks `scope` is, as the repair lane cuts them."""
+    grid, limits = Grid.of(model.interval), model.limits
+    low = MIN_POSITION if limits.min is None else limits.min
+    cells = scope.outward(grid.cell).within(low, MAX_POSITION if limits.max is None else limits.max)
+    return sum(1 for run in cells for _ in grid.downwards(run))
+
+
+def gone(graph: Graph, world: World, model: IntervalModel) -> IntervalSet:
+    """What nobody should ask for again: rows it was made of have left their source at the old end."""
+    sources = [group[0].model for group in model.dependencies if len(group) == 1]
+    expired = [
+        record.expired_pos
+        for name in sources
+        if positioned(graph.models[name], model.axis)
+        and (record := world.sources.get(name)) is not None
+        and record.expired_pos is not None
+    ]
+    below = IntervalSet.of((MIN_POSITION, before) for before in expired)
+    return below.outward(Grid.of(model.interval).cell)
+
+
+def covered(world: World, name: str) -> IntervalSet:
+    generation = world.working.get(name)
+    return generation.covered if generation else NOTHING
+
+
+def carried(graph: Graph, world: World, changed: Mapping[str, IntervalSet]) -> dict[str, IntervalSet]:
+    """What of every descendant may differ because `changed` does, hop by hop, within what is covered."""
+    found = dict(changed)
+    for name, model in graph.models.items():
+        if isinstance(model, IntervalModel) and name not in changed:
+            reached = NOTHING
+            for parent in graph.parents(name):
+                if scope := found.get(parent):
+                    reached |= affected(model, graph.models[parent], scope)
+            reached = reached.outward(Grid.of(model.interval).cell)
+            if reached := (reached & covered(world, name)) - gone(graph, world, model):
+                found[name] = reached
+    return found
+
+
+def descendants(graph: Graph, names: Iterable[str]) -> tuple[str, ...]:
+    """Everybody below these models, parents before children; the models themselves are left out."""
+    roots = set(names)
+    below = {child for name in roots for child in graph.descendants(name)}
+    return tuple(name for name in graph.models if name in below - roots)

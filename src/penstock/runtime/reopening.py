@@ -1,0 +1,47 @@
+"""Why was a range reopened, in words?"""
+
+from __future__ import annotations
+
+from penstock.runtime.status import iso, pairs
+from penstock.state.records import ReopeningRecord
+
+
+def words(record: ReopeningRecord) -> str:
+    """One line: whose doing it was, and what it was about."""
+    match record.cause:
+        case "source" | "parent":
+            at = "" if record.snapshot is None else f" snapshot {record.snapshot}"
+            return f"{record.model}{at} changed {_rows(record)}in it"
+        case "rerun":
+            return f"rerun by {record.actor}{_where(record)}"
+        case "manual":
+            return f"{record.model} invalidated by {record.actor}{_where(record)}: {record.reason}"
+        case "audit":
+            return record.reason
+
+
+def row(record: ReopeningRecord) -> dict[str, object]:
+    """The same for programs."""
+    return {
+        "why": words(record),
+        "cause": record.cause,
+        "model": record.model,
+        "snapshot": record.snapshot,
+        "rows": record.rows,
+        "reason": record.reason,
+        "actor": record.actor,
+        "where": record.row_filter,
+        "ranges": pairs(record.ranges),
+        "at": iso(record.created_at),
+        "state": "open" if record.open else "repaired",
+        "open": pairs(record.open),
+        "repaired_at": None if record.open else iso(record.closed_at),
+    }
+
+
+def _rows(record: ReopeningRecord) -> str:
+    return "" if record.rows is None else f"{record.rows} row{'' if record.rows == 1 else 's'} "
+
+
+def _where(record: ReopeningRecord) -> str:
+    return "" if record.row_filter is None else f" where {record.row_filter}"

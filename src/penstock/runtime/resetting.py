@@ -1,0 +1,69 @@
+"""How is a table emptied, so that it is built once more from nothing?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import uuid4
+
+from penstock.engine.reset import Emptying, empty
+from penstock.errors import UsageError
+from penstock.intervals import IntervalSet
+from penstock.models import IntervalModel
+from penstock.models.axis import shown
+from penstock.runtime.recompute import Recompute, gone, recompute
+from penstock.runtime.workspace import Workspace, applied
+from penstock.state.records import Generation
+
+
+@dataclass(frozen=True, slots=True)
+class Resetting:
+    """A table that is about to be emptied."""
+
+    model: str
+    generation: Generation
+    recompute: tuple[Recompute, ...]
+    descendants: tuple[str, ...]
+    lost: str
+    """What will not come back, in words; empty when all of it can."""
+
+
+def resettable(workspace: Workspace, model: IntervalModel) -> Resetting:
+    """What emptying the model's table means."""
+    graph, world = workspace.project.graph, workspace.state.world()
+    applied(workspace, world)
+    generation = world.working.get(model.name)
+    if generation is None or generation.accepted_snapshot is None:
+        raise UsageError(f"{model.name} holds nothing yet", hint=f"penstock run {model.name} builds it")
+    if generation.state == "building":
+        raise UsageError(
+            f"{model.name} is being rebuilt already, beside the table that serves",
+            hint="let the rebuild end first: penstock status shows how far it is",
+        )
+    return Resetting(
+        model.name,
+        generation,
+        recompute(graph, {model.name: generation.covered}),
+        graph.descendants(model.name),
+        _lost(generation.covered & gone(graph, world, model), model),
+    )
+
+
+def reset(workspace: Workspace, asked: Resetting, actor: str) -> None:
+    """Empty the table in one Delta commit inside of one transaction; the lanes then build it as if it were new."""
+    state, generation = workspace.state, asked.generation
+    storage = workspace.project.settings.target.storage
+    state.clear_holds(asked.model)
+    with state.resetting(generation.no, actor) as resetting:
+        # as it stands under the lock: others may have published since somebody was asked
+        emptying = Emptying(uuid4(), asked.model, str(generation.id), resetting.covered)
+        snapshot = empty(workspace.site.table(generation.location), emptying, storage)
+        workspace.step("emptied")
+        resetting.record(snapshot)
+
+
+def _lost(expired: IntervalSet, model: IntervalModel) -> str:
+    if expired.end is not None:
+        return f"what it holds before {shown(expired.end, model.axis)} is lost: its rows have left the source"
+    if model.schedules.backfill == "off":
+        return "its backfill is off: it begins anew where a new model would begin"
+    return ""

@@ -1,0 +1,98 @@
+"""What does a wish reach, and in how many chunks?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import pytest
+from observed import model, partial, strict
+
+from penstock.intervals import NOTHING, IntervalSet, ranges
+from penstock.models import Chunking, Dependency, Graph, IntervalModel, Limits, Source
+from penstock.runtime.recompute import carried, chunk_count, descendants, gone, recompute
+from penstock.state.records import Generation, SourceRecord, World
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SOURCE = Source(name="raw.s", file="s.yml", location="./s", position="n", axis="block")
+
+
+def named(name: str, interval: Chunking, *inputs: Dependency | str, lowest: int | None = None) -> IntervalModel:
+    return model(interval, *inputs, name=name, limits=Limits(min=lowest))
+
+
+CHAIN = Graph.of(
+    (
+        SOURCE,
+        named("t.a", strict(10), "raw.s"),
+        named("t.b", strict(20), Dependency("t.a", before=30)),
+        named("t.c", partial(1, 50), "t.b", lowest=35),
+        named("t.other", strict(10), "raw.s"),
+    )
+)
+
+
+def world(held: Mapping[str, IntervalSet], expired: int | None = None) -> World:
+    built = {
+        name: Generation(no, uuid4(), name, "", "current", "", 0, 1, 1, None, covered=covered, stale=NOTHING)
+        for no, (name, covered) in enumerate(held.items())
+    }
+    seen = SourceRecord("raw.s", "id", 1, None, {}, 0, 100, 1, 1, None, None, NOW, None, expired_pos=expired)
+    return World(
+        at=NOW,
+        revision="r",
+        paused=frozenset(),
+        working=built,
+        current=built,
+        sources={"raw.s": seen},
+        work={},
+        events=0,
+    )
+
+
+ALL = world({name: ranges((0, 100)) for name in ("t.a", "t.b", "t.c", "t.other")})
+
+
+def test_an_eager_cascade_goes_hop_by_hop_through_look_back_align_and_limits() -> None:
+    found = carried(CHAIN, ALL, {"t.a": ranges((10, 20))})
+    assert found == {"t.a": ranges((10, 20)), "t.b": ranges((0, 60)), "t.c": ranges((35, 60))}
+
+
+def test_only_what_is_covered_is_reached() -> None:
+    found = carried(CHAIN, world({"t.a": ranges((0, 100)), "t.b": ranges((40, 60))}), {"t.a": ranges((10, 20))})
+    assert found == {"t.a": ranges((10, 20)), "t.b": ranges((40, 60))}
+
+
+def test_parents_are_listed_before_children_and_those_with_nothing_to_do_not_at_all() -> None:
+    found = recompute(CHAIN, {"t.c": ranges((0, 10)), "t.a": ranges((0, 30)), "t.b": NOTHING})
+    assert [(one.model, one.chunks) for one in found] == [("t.a", 3), ("t.c", 0)]
+    assert found[0].row == {"model": "t.a", "ranges": [[0, 30]], "chunks": 3}
+
+
+@pytest.mark.parametrize(
+    ("interval", "scope", "count"),
+    [
+        (strict(10), ranges((0, 30)), 3),
+        (strict(10), ranges((15, 16)), 1),
+        (strict(10), ranges((5, 15)), 2),
+        (strict(10), ranges((0, 10), (50, 60)), 2),
+        (partial(1, 50), ranges((0, 120)), 3),
+        (partial(1, 50), ranges((7, 8)), 1),
+        (partial(5, 20, 5), ranges((3, 24)), 2),
+    ],
+)
+def test_chunks_are_counted_as_they_will_be_cut(interval: Chunking, scope: IntervalSet, count: int) -> None:
+    assert chunk_count(named("t.x", interval), scope) == count
+
+
+def test_what_was_made_of_rows_that_left_their_source_cannot_be_made_again() -> None:
+    later = world({"t.a": ranges((0, 100))}, expired=34)
+    assert gone(CHAIN, later, CHAIN.interval_model("t.a")).within(0, 100) == ranges((0, 40))
+    assert not gone(CHAIN, later, CHAIN.interval_model("t.b"))
+    assert not gone(CHAIN, ALL, CHAIN.interval_model("t.a"))
+
+
+def test_everybody_below_is_named_once() -> None:
+    assert descendants(CHAIN, ["t.a", "t.b"]) == ("t.c",)
+    assert set(descendants(CHAIN, ["raw.s"])) == {"t.a", "t.b", "t.c", "t.other"}
