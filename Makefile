@@ -22,8 +22,8 @@ demo: $(STAMP)  ## build the beacon demo in ./demo and walk through it
 	@$(BIN)/python scripts/demo.py demo
 
 check: $(STAMP)  ## format, lint, types, layers, fast tests
-	$(BIN)/ruff format --check src tests benchmarks scripts
-	$(BIN)/ruff check src tests benchmarks scripts
+	$(BIN)/ruff format --check src tests benchmarks scripts examples
+	$(BIN)/ruff check src tests benchmarks scripts examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(TEST_ENV) $(BIN)/python -m pytest -q $(FAST_TESTS)
@@ -40,12 +40,12 @@ fuzz: $(STAMP)  ## many more examples in every test that draws its own
 		--timeout=0 $$(grep -rl --include='*.py' -e hypothesis -e PENSTOCK_FUZZ tests/unit tests/integration)
 
 format: $(STAMP)  ## put the code in shape
-	$(BIN)/ruff format src tests benchmarks scripts
-	$(BIN)/ruff check --fix src tests benchmarks scripts
+	$(BIN)/ruff format src tests benchmarks scripts examples
+	$(BIN)/ruff check --fix src tests benchmarks scripts examples
 
 bench: $(STAMP)  ## measure; each script prints a table and writes benchmarks/results/*.json
 	@mkdir -p benchmarks/results
-	@for b in planner claims wakeup scheduler idle idle_up interval backfill; do $(BIN)/python benchmarks/$$b.py --json benchmarks/results/$$b.json || exit 1; done
+	@for b in planner claims wakeup scheduler idle idle_up interval backfill late; do $(BIN)/python benchmarks/$$b.py --json benchmarks/results/$$b.json || exit 1; done
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) demo benchmarks/results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-def arguments(description: str, quick: str | None = None) -> argparse.Namespace:
-    """`quick` says what a short run leaves out, where there is one."""
+def arguments(description: str, quick: str | None = None, rows: int | None = None) -> argparse.Namespace:
+    """`quick` says what a short run leaves out, where there is one; `rows` is how many there are unless told."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     if quick is not None:
         parser.add_argument("--quick", action="store_true", help=quick)
+    if rows is not None:
+        parser.add_argument("--rows", type=int, default=rows, help=f"how many rows (default: {rows:,})")
     return parser.parse_args()
 
 

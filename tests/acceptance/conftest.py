@@ -51,6 +51,13 @@ class Shell:
             assert process.returncode == code, f"{arguments} -> {process.returncode}\n{out}\n{err}"
         return Answer(process.returncode, out, err)
 
+    def python(self, *arguments: str) -> str:
+        """What a program of the project printed."""
+        command = [sys.executable, *arguments]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
     def json(self, *arguments: str, code: int = 0) -> dict[str, object]:
         answer = self(*arguments, "--json", code=code).json
         assert isinstance(answer, dict)

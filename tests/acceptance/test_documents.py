@@ -2,83 +2,38 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import re
 import shlex
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
 import yaml
+from documents import ANYTHING, FENCE, ROOT, blocks, matches, name
 
 from penstock.cli.main import app
 from penstock.project import load
 from penstock.project.keys import keys_of
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = (
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *sorted((ROOT / "changes").glob("*.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 )
+EXAMPLES = tuple(sorted((ROOT / "examples").rglob("*.md")))
+"""What they show is tried where their stories are told."""
 LANGUAGES = {"console", "sql", "yaml", "python", "text", "mermaid"}
 ENVIRON = {"PENSTOCK_STATE": "postgresql://penstock@localhost/penstock"}
-ANYTHING = "…"
-_FENCE = re.compile(r"^```(\S*)[ ]*([^\n]*)\n(.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _FIRST_LINE = re.compile(r"(?:#|--) (\S+)\n")
 
 
-@dataclass(frozen=True)
-class Block:
-    """One fenced block; `note` is what follows the language."""
-
-    language: str
-    note: str
-    text: str
-
-    @property
-    def exit_code(self) -> int:
-        found = re.fullmatch(r"exit=(\d+)", self.note)
-        return int(found[1]) if found else 0
-
-    @property
-    def typed(self) -> Iterator[tuple[list[str], list[str]]]:
-        """Each command of a console block, with the output shown for it."""
-        for part in re.split(r"^\$ ", self.text, flags=re.MULTILINE)[1:]:
-            command, *shown = part.rstrip("\n").split("\n")
-            yield shlex.split(command), shown
-
-
-def blocks(document: Path, *languages: str) -> list[Block]:
-    found = [Block(*match) for match in _FENCE.findall(document.read_text())]
-    return [block for block in found if block.language in languages] if languages else found
-
-
 def having(*languages: str) -> list[Path]:
     return [document for document in DOCUMENTS if blocks(document, *languages)]
-
-
-def name(document: Path) -> str:
-    return document.relative_to(ROOT).as_posix()
-
-
-def matches(shown: list[str], printed: str) -> bool:
-    """Line by line; several spaces count as one, `…` stands for anything, and alone for any number of lines."""
-    pattern = "".join(r"(?:.*\n)*" if line.strip() == ANYTHING else _pattern(line) + "\n" for line in shown)
-    said = "".join(_plain(line) + "\n" for line in printed.rstrip().split("\n"))
-    return re.fullmatch(pattern, said) is not None
-
-
-def _pattern(line: str) -> str:
-    return ".*".join(re.escape(part) for part in _plain(line).split(ANYTHING))
-
-
-def _plain(line: str) -> str:
-    return " ".join(line.split())
 
 
 @pytest.fixture(scope="module")
@@ -100,12 +55,15 @@ def test_commands_print_what_is_shown(
             if program == "make":
                 assert set(arguments) <= set(targets), f"{name(document)}: make {' '.join(arguments)}"
                 continue
-            assert program in ("penstock", "cd"), f"{name(document)}: {program} cannot be tried here"
+            assert program in ("penstock", "python", "cd"), f"{name(document)}: {program} cannot be tried here"
             if program == "cd":
                 continue
-            place = shell_in(tmp_path) if arguments[0] == "init" else beacon
-            answer = place(*arguments, code=block.exit_code)
-            printed = answer.out + (answer.err if block.exit_code else "")
+            if program == "python":
+                printed = beacon.python(*arguments)
+            else:
+                place = shell_in(tmp_path) if arguments[0] == "init" else beacon
+                answer = place(*arguments, code=block.exit_code)
+                printed = answer.out + (answer.err if block.exit_code else "")
             if shown and not matches(shown, printed):
                 difference = "\n".join(difflib.ndiff(shown, printed.rstrip().split("\n")))
                 pytest.fail(f"{name(document)}: penstock {shlex.join(arguments)} printed something else\n{difference}")
@@ -136,7 +94,7 @@ def test_python_runs(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
         exec(compile(block.text, name(document), "exec"), {"__name__": "document"})
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+@pytest.mark.parametrize("document", DOCUMENTS + EXAMPLES, ids=name)
 def test_every_block_is_tried_or_marked_as_text(document: Path) -> None:
     assert {block.language for block in blocks(document)} <= LANGUAGES
     assert document.read_text().count("\n```") == 2 * len(blocks(document)), "a fence is not closed"
@@ -145,9 +103,9 @@ def test_every_block_is_tried_or_marked_as_text(document: Path) -> None:
         assert block.text.startswith("$ ")
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+@pytest.mark.parametrize("document", DOCUMENTS + EXAMPLES, ids=name)
 def test_links_lead_somewhere(document: Path) -> None:
-    for link in _LINK.findall(_FENCE.sub("", document.read_text())):
+    for link in _LINK.findall(FENCE.sub("", document.read_text())):
         path, _, heading = link.partition("#")
         there = (document.parent / path).resolve() if path else document
         assert there.exists(), f"{name(document)} links to {link}"
@@ -159,7 +117,7 @@ def anchors(document: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+@pytest.mark.parametrize("document", DOCUMENTS + EXAMPLES, ids=name)
 def test_commands_and_options_that_are_named_exist(document: Path) -> None:
     text = document.read_text()
     commands, options = known_commands(), known_options()
@@ -172,7 +130,7 @@ def test_commands_and_options_that_are_named_exist(document: Path) -> None:
 def test_every_command_and_every_key_is_documented() -> None:
     operating = (ROOT / "docs/operating.md").read_text()
     assert known_commands() <= set(re.findall(r"`penstock ([a-z]+)", operating))
-    quoted = re.findall(r"`([^`]+)`", _FENCE.sub("", (ROOT / "docs/projects.md").read_text()))
+    quoted = re.findall(r"`([^`]+)`", FENCE.sub("", (ROOT / "docs/projects.md").read_text()))
     told = set(re.findall(r"[a-z_]+", " ".join(quoted)))
     assert {key.name for kind in ("source", "interval") for key in keys_of(kind)} <= told
 
@@ -182,7 +140,7 @@ def test_the_glossary_has_each_word_once_and_in_order() -> None:
     assert terms == sorted(set(terms), key=str.casefold)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+@pytest.mark.parametrize("document", DOCUMENTS + EXAMPLES, ids=name)
 def test_data_has_snapshots_and_generations_and_no_versions(document: Path) -> None:
     assert not re.findall(r"\bversions?\b", document.read_text())
 
@@ -202,3 +160,59 @@ def known_options() -> set[str]:
     group = typer.main.get_command(app)
     commands = [group, *group.commands.values()]
     return {option for command in commands for found in command.params for option in found.opts} | {"--help"}
+
+
+COMING = ROOT / "docs" / "coming-from.md"
+UNBUILT = "not built yet"
+FOREIGN_WORDS = {
+    "change after the fact": """
+        dataset dataset_uuid dataset_version partition_versions partition_key PerPartition PerUpdate execution_strategy
+        dataset_cursors cursor_value data_invalidations row_filter row_range invalidation_id update_strategy replace
+        append unique_key dedupe_key config_hash schema_hash dag_version dispatcher _SUCCESS _manifest.json
+        bootstrap.reset_outputs scaling.max_concurrency reorg reconciliation staging
+        """,
+    "intervals": """
+        external database table partition position ttl cache incremental_scan_interval full_scan_interval lag exec
+        interval.min interval.max schedules schedule forwardfill backfill limits.min limits.max tags dependencies
+        defaultDatabase models.external.paths models.transformations.paths adminDatabase adminTable admin.cbt
+        allow_partial_intervals min_partial_interval min_valid max_valid consolidation coordinator queues concurrency
+        shutdownTimeout metricsAddr healthCheckAddr logging self.database self.table self.partition self.interval
+        task.start bounds.start bounds.end range.start range.end clickhouse.cluster clickhouse.local_suffix
+        cache.is_incremental_scan cache.is_full_scan cache.previous_min cache.previous_max updated_date_time chaos
+        BOUNDS_START BOUNDS_END RANGE_START RANGE_END TASK_START TASK_MODEL TASK_INTERVAL SELF_DATABASE SELF_TABLE
+        SELF_PARTITION MaxRetry QueuePatterns ConcurrencyPerQueue MaxConcurrency OR
+        """,
+    "dynamic tables": """
+        dynamic_tables schema_name query_sql target_lag group_by_columns refresh_strategy deduplicate
+        cardinality_threshold status source_snapshots last_snapshot upstream downstream refresh_history strategy_used
+        rows_affected duration_ms error_message pending_refreshes next_refresh_due priority refresh_claims worker_id
+        claimed_at heartbeat_at expires_at refresh_subtasks subtasks_total subtasks_completed allow_parallel_refresh
+        parallel_threshold max_parallelism AFFECTED_KEYS FULL ACTIVE PAUSED FAILED
+        """,
+}
+
+
+def mapped() -> list[list[str]]:
+    """The rows of the tables that map words: theirs, ours, where to see it, and the test."""
+    rows = re.findall(r"^\| (.*) \|$", FENCE.sub("", COMING.read_text()), re.MULTILINE)
+    return [row.split(" | ") for row in rows if not row.startswith("Their word")]
+
+
+def test_every_word_that_is_mapped_has_a_test_unless_it_is_not_built_yet() -> None:
+    known = {
+        f"{file.relative_to(ROOT / 'tests').as_posix()}::{node.name}"
+        for file in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert len(mapped()) > 100
+    for row in mapped():
+        theirs, _, _, test = row
+        assert test == UNBUILT or test.strip("`") in known, f"{theirs}: {test}"
+
+
+def test_every_word_of_other_systems_is_mapped() -> None:
+    theirs = " ".join(row[0] for row in mapped())
+    found = set(re.findall(r"[\w.]+", theirs)) | set(re.findall(r"\w+", theirs))
+    for subject, words in FOREIGN_WORDS.items():
+        assert not set(words.split()) - found, subject

@@ -45,3 +45,14 @@ def test_a_round_orders_exactly_what_follows_from_what_moved(tmp_path: Path) -> 
 
 def test_an_idle_process_starts_no_spark(tmp_path: Path) -> None:
     assert [row["JVM"] for row in measured("idle_up", tmp_path)] == [False, False]
+
+
+def test_late_rows_cost_their_hour_and_amended_ones_every_hour(tmp_path: Path) -> None:
+    intervals = {row["case"]: row["intervals"] for row in measured("late", tmp_path)}
+    assert intervals == {
+        "full build": 4 * 20,
+        "nothing changed": 0,
+        "late in one old hour": 4,
+        "amended in all hours": 4 * 20,
+        "amended in all hours, change feed": 4 * 20,
+    }

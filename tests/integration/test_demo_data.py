@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
@@ -155,6 +156,21 @@ def test_an_extended_table_is_not_generated_again(tmp_path: Path, monkeypatch: p
     demo.extend(tmp_path, 1)
     demo.generate(tmp_path)
     assert delta(tmp_path, demo.BLOCKS).version() == 1
+
+
+def test_late_rows_are_about_blocks_that_are_hours_old(tmp_path: Path) -> None:
+    demo.generate(tmp_path)
+    before, added = table(tmp_path, demo.BLOCKS), demo.land_late(tmp_path)
+    late = table(tmp_path, demo.BLOCKS).filter(pc.field("client") == demo.LATE_CLIENT)
+    assert 10 < added == late.num_rows <= 20
+    assert set(late["slot_start"].to_pylist()) <= set(before["slot_start"].to_pylist())
+    times = late["slot_start"].to_pylist()
+    assert START + timedelta(minutes=130) <= min(times) < max(times) < START + timedelta(minutes=134)
+
+
+def test_only_a_demo_gets_late_rows(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no demo data"):
+        demo.land_late(tmp_path)
 
 
 def test_only_a_demo_can_be_extended(tmp_path: Path) -> None:
