@@ -1,6 +1,8 @@
 """Runs a project in a process of its own that may die at a labelled step, or work with one mechanism broken.
 
-python child.py PROJECT [--die STEP[:N]] [--stop STEP[:N]] [--break MECHANISM] [--spark]
+python child.py PROJECT [--die STEP[:N]] [--stop STEP[:N]] [--break MECHANISM] [--spark] [--reset MODEL]
+
+With --reset it empties the table of a model first, as `penstock rerun --reset` does.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 from arrow_engine import ArrowEngine
 
 from penstock.runtime.progress import Silent
+from penstock.runtime.resetting import reset, resettable
 from penstock.runtime.run import run
 from penstock.runtime.workspace import apply, open_workspace
 
@@ -57,6 +60,10 @@ def broken(mechanism: str | None) -> None:
         from penstock.state import queue
 
         queue.unheard_claim = lambda *_: None  # type: ignore[assignment]
+    elif mechanism == "cascade":
+        from penstock.state.publication import Publication
+
+        Publication._tell = lambda *_: None  # type: ignore[method-assign]
     elif mechanism == "liveness":
         from penstock.engine import publish
 
@@ -70,6 +77,7 @@ def main() -> None:
     parser.add_argument("--stop")
     parser.add_argument("--break", dest="broken")
     parser.add_argument("--spark", action="store_true")
+    parser.add_argument("--reset")
     options = parser.parse_args()
     broken(options.broken)
     fate = Fate(options.stop, signal.SIGSTOP) if options.stop else Fate(options.die, signal.SIGKILL)
@@ -77,6 +85,8 @@ def main() -> None:
         if not options.spark:
             workspace.engine = ArrowEngine()  # type: ignore[assignment]
         apply(workspace)
+        if options.reset:
+            reset(workspace, resettable(workspace, workspace.project.graph.interval_model(options.reset)), "test")
         summary = run(workspace, workspace.project.graph.interval_models, Silent())
     answer = {"tasks": summary.tasks, "failed": summary.failed, "errors": summary.errors, "steps": fate.seen}
     sys.stdout.write(json.dumps(answer))

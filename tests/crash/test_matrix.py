@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +20,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deployment import Deployment
+from fuzzing import FUZZ
 from network import Proxy
 from nursery import Nursery
 from postgres_server import PostgresServer, own_server
@@ -56,7 +59,7 @@ class Stage:
     """What is said to every process, so that it lacks a mechanism."""
     values: list[int] = field(default_factory=list)
 
-    def build(self, matter: str = "") -> None:
+    def build(self, matter: str = "", without: int | None = None) -> None:
         model = "select * from {{{{ ref('{}') }}}}"
         self.trial.write("penstock.yml", (self.trial.root / "penstock.yml").read_text() + CONFIG)
         self.trial.source("numbers", "axis: number\nscan: {incremental: 1 second}\n")
@@ -64,11 +67,11 @@ class Stage:
         self.trial.model("again", model.format("t.copy"), f"interval: 20\n{matter}")
         with self.trial.opened() as workspace:
             apply(workspace)
-        self.grow(40)
+        self.grow(40, without)
 
-    def grow(self, more: int) -> None:
+    def grow(self, more: int, without: int | None = None) -> None:
         new = range(len(self.values), len(self.values) + more)
-        self.trial.land("numbers", new)
+        self.trial.land("numbers", [n for n in new if n != without])
         self.values += [n * 7 for n in new]
 
     def start(self, role: Role, *options: str) -> Resident:
@@ -97,6 +100,11 @@ class Stage:
         with self.trial.opened() as workspace:
             tasks = workspace.state.tasks(None, False, True, 1000)
             return [(one.outcome, one.strategy) for task in tasks for one in workspace.state.attempts(task.id)]
+
+    def computed(self) -> list[tuple[str, tuple[int, int]]]:
+        """Every chunk that was computed and accepted, as often as it was."""
+        done = [task for task in self.trial.tasks() if task.state == "succeeded"]
+        return [(task.model, (chunk.start, chunk.end)) for task in done for chunk in task.order.chunks]
 
     def violations(self) -> list[str]:
         """Everything that must hold when it is quiet, and does not."""
@@ -286,6 +294,44 @@ def files_move_under_a_repair(stage: Stage, step: str) -> None:
     assert sleeper.terminate() == 0
 
 
+def a_cascade_is_killed(stage: Stage, step: str) -> None:
+    """A late row goes through three levels; whoever computes one of them dies, in the middle of it or between two."""
+    late = 5
+    stage.trial.model("last", "select * from {{ ref('t.again') }}", "interval: 20")
+    stage.build(without=late)
+    stage.start("scheduler")
+    first = stage.start("worker")
+    stage.quiet()
+    assert first.terminate() == 0
+    before = stage.computed()
+    stage.trial.land("numbers", [late])
+    stage.killed("worker", step)
+    stage.start("worker")
+    stage.quiet()
+    again = Counter(stage.computed()) - Counter(before)
+    affected = {"t.copy": (0, 10), "t.again": (0, 20), "t.last": (0, 20)}
+    assert again == Counter(affected.items())
+
+
+def a_reset_is_killed(stage: Stage, step: str) -> None:
+    """The table is empty, and nobody was told; what was held there is found missing and computed again."""
+    stage.build()
+    stage.start("scheduler")
+    stage.start("worker")
+    stage.quiet()
+    program = Path(__file__).parent / "child.py"
+    died = subprocess.run(
+        [sys.executable, str(program), str(stage.trial.root), "--reset", "t.copy", "--die", step, *stage.broken],
+        env=stage.trial.environ,
+        capture_output=True,
+        check=False,
+    )
+    assert died.returncode == -9, died.stderr.decode()
+    assert DeltaTable(stage.trial.place("copy")).to_pyarrow_table().num_rows == 0
+    stage.residents.wait_until(lambda _: None if stage.trial.rows("copy") else "no rows", WAIT_SECONDS)
+    stage.quiet()
+
+
 Act = Callable[[Stage, str], None]
 
 
@@ -308,6 +354,11 @@ def adding_columns(act: Act) -> Act:
     return tell
 
 
+CASCADE_STEPS = ("intended", "delta committed", "published", "claimed:2")
+EVERY_CASCADE_STEP = (
+    *(step for step in WORKER_STEPS if step != "table created"),
+    *(f"{step}:{level}" for level in (2, 3) for step in ("claimed", "locked", "delta committed", "published")),
+)
 MATRIX = [
     *(Story(act, step) for step in WORKER_STEPS for act in (a_worker_is_killed, a_worker_sleeps)),
     *(Story(act, step) for step in SCHEDULER_STEPS for act in (a_scheduler_is_killed, a_scheduler_sleeps)),
@@ -316,12 +367,15 @@ MATRIX = [
     Story(an_answer_is_lost, "published"),  # to the claim of the next task
     Story(a_commit_is_adopted, "delta committed"),
     Story(files_move_under_a_repair, "staged"),
+    Story(a_reset_is_killed, "emptied"),
+    *(Story(a_cascade_is_killed, step) for step in (EVERY_CASCADE_STEP if FUZZ else CASCADE_STEPS)),
 ]
 CONTROLS = [
     Story(an_answer_is_lost, "published", "doubt"),
     Story(a_commit_is_adopted, "delta committed", "adoption"),
     Story(a_sleeper_wakes_late, "staged", "fence"),
     Story(files_move_under_a_repair, "staged", "liveness"),
+    Story(a_cascade_is_killed, "published", "cascade"),
 ]
 
 

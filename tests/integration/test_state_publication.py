@@ -302,6 +302,18 @@ def test_rows_that_equal_those_of_a_commit_nobody_accepted_are_news_to_consumers
     assert told(story) == [*before, "{[0,10)}"], "without that rule nobody hears of it"
 
 
+def test_equal_rows_are_news_where_a_commit_was_found_that_nobody_accepted(story: Story) -> None:
+    """Others may have published since, so that the numbers tell nothing any more."""
+    story.build((0, 10), snapshot=1)
+    story.state.invalidate("core.a", ranges((0, 10)), "a commit that nobody accepted", "audit", cause="audit")
+    story.build((10, 20), snapshot=3)
+    before = told(story)
+    story.publish(story.lease((0, 10)), snapshot=3, changed=False)
+    assert told(story) == [*before, "{[0,10)}"]
+    story.publish(story.lease((0, 10)), snapshot=3, changed=False)
+    assert told(story) == [*before, "{[0,10)}"], "once it is answered, equal rows are equal"
+
+
 def test_an_adopted_commit_fills_the_gap_that_it_left(story: Story) -> None:
     lease = story.lease((0, 10))
     story.build((10, 20), snapshot=1)

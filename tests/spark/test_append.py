@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from fuzzing import FUZZ
 
 from penstock.engine import append, chunks, lookup
 from penstock.engine.job import Job, Staged
@@ -36,6 +37,7 @@ def events(bench: Bench, *hours: int, **more: object) -> Job:
     return bench.job(table, "at", sql, spans, [bench.input("events", "at")], **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.skipif(not FUZZ, reason="half a minute: make fuzz plays it")
 def test_many_rows_are_looked_up_as_few_are(bench: Bench, hourly: Hourly, monkeypatch: pytest.MonkeyPatch) -> None:
     assert hourly(0)
     story = (((0, 1), ODD, False), ((1, 2, 4), ODD, False), ((0, 1), LESS, True), ((0, 1), LESS, True))

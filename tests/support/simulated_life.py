@@ -15,9 +15,12 @@ from simulation import CALM, SCHEMA, Simulation, simulating
 from turns import Process
 
 from penstock.errors import ConflictError, UnknownModelError
-from penstock.intervals import IntervalSet
+from penstock.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
+from penstock.planner.consumers import affected
 from penstock.planner.plan import plan
+from penstock.runtime.recompute import carried, covered
 from penstock.runtime.survey import Survey
+from penstock.state.pins import News
 from penstock.tasks import Order
 
 BEGINNING = 2 * DAY
@@ -35,6 +38,11 @@ class Life:
     """By source: all rows below have come, or are late."""
     late: dict[str, list[int]] = field(default_factory=dict)
     lowest: dict[str, int] = field(default_factory=dict)
+    expired: set[str] = field(default_factory=set)
+    doomed: dict[str, int] = field(default_factory=dict)
+    """By source: what lies below leaves next."""
+    said: tuple[str, IntervalSet, str] | None = None
+    """What somebody last said of a source: which, where, and the key."""
 
     def __post_init__(self) -> None:
         self.simulation.interfere = self.a_table_is_written_to
@@ -72,6 +80,7 @@ class Life:
             (self.late_rows_come, 0.2),
             (self.rows_are_corrected, 0.12),
             (self.rows_vanish, 0.05),
+            (self.rows_expire, 0.2),
             (self.history_comes, 0.02),
             (self.files_are_compacted, 0.04),
             (self.a_table_is_damaged, 0.03),
@@ -79,6 +88,9 @@ class Life:
             (self.events_come_twice, 0.15),
             (self.history_is_pruned, 0.05),
             (self.somebody_reruns, 0.04),
+            (self.somebody_reruns_all_below, 0.02),
+            (self.somebody_resets, 0.02),
+            (self.somebody_invalidates, 0.06),
             (self.somebody_cancels, 0.03),
             (self.somebody_pauses, 0.03),
             (self.somebody_resumes, 0.1),
@@ -125,8 +137,11 @@ class Life:
         return IntervalSet((start, start + dice.randrange(1, longest)))
 
     def rows_are_corrected(self) -> None:
-        sim, name = self.simulation, self.simulation.dice.choice(SOURCES)
-        window = self._window(name)
+        name = self.simulation.dice.choice(SOURCES)
+        self._correct(name, self._window(name))
+
+    def _correct(self, name: str, window: IntervalSet) -> None:
+        sim = self.simulation
         sim.tell(f"{name} is corrected in {window}")
         rows = [{"n": n, "value": sim.dice.randrange(1000)} for n in _positions(window) if n < self.landed[name]]
         sim.engine.replace_rows(place(name), window, rows)
@@ -137,8 +152,30 @@ class Life:
         sim.tell(f"{name} loses {window}")
         sim.engine.delete(place(name), window)
 
+    def rows_expire(self) -> None:
+        """The oldest rows leave, as a retention takes them, most often after they were touched once more."""
+        sim, name = self.simulation, self.simulation.dice.choice(("numbers", *SOURCES))
+        before = self.doomed.get(name)
+        if before is None or before <= self.lowest[name]:
+            self.doomed[name] = before = self.lowest[name] + sim.dice.randrange(1, 3 * HOUR)
+            self._correct(name, IntervalSet((self.lowest[name], before)))
+        elif before < self.landed[name] - HOUR and (self._is_asked_for(before) or sim.dice.random() < 0.2):
+            sim.tell(f"{name} expires before {before}")
+            self.late[name] = [n for n in self.late[name] if n >= before]
+            sim.engine.delete(place(name), IntervalSet((MIN_POSITION, before)))
+            self.lowest[name] = before
+            self.expired.add(name)
+            del self.doomed[name]
+
+    def _is_asked_for(self, before: int) -> bool:
+        """Somebody has asked for a chunk that lies below, and nobody has computed it yet."""
+        work = self.simulation.state.world().work.values()
+        return any(one.queued and one.in_flight.within(MIN_POSITION, before) for one in work)
+
     def history_comes(self) -> None:
         sim, name = self.simulation, self.simulation.dice.choice(SOURCES)
+        if name in self.expired:
+            return  # what comes back below what has expired is nobody's news
         low = self.lowest[name] - sim.dice.randrange(1, 2 * HOUR)
         sim.tell(f"{name} now begins at {low}")
         self._land(name, range(low, self.lowest[name]))
@@ -153,16 +190,26 @@ class Life:
             sim.engine.compact(where)
 
     def a_table_is_damaged(self) -> None:
-        """Another program writes into a table of ours."""
+        """Another program writes into a table of ours, where it holds something or is about to."""
         sim = self.simulation
         name, where = sim.dice.choice(sorted(self._tables().items()))
-        window = self._window("numbers", 12)
-        if sim.engine.exists(where):
+        if name == "t.known" or not sim.engine.exists(where):
+            return  # a fact that somebody takes away may be known by a row elsewhere, which nobody computes again
+        window = self._window("numbers", 12) & self._held(name, where)
+        if window:
             sim.tell(f"{name} is damaged in {window}")
             if sim.dice.random() < 0.5:
                 sim.engine.delete(where, window)
             else:
                 sim.engine.replace_rows(where, window, [{"n": window.edges[0], "value": -5}])
+
+    def _held(self, name: str, where: str) -> IntervalSet:
+        """Without what a task has written there that was not accepted yet: nobody would notice."""
+        sim, world = self.simulation, self.simulation.state.world()
+        commits = [one.entry.commit for one in sim.engine.snapshots(where) if one.entry.commit is not None]
+        written = IntervalSet.of(chunk.interval for commit in commits for chunk in commit.chunks)
+        work = world.work.get(name)
+        return world.working[name].covered | ((work.in_flight if work else NOTHING) - written)
 
     def a_table_is_written_to(self) -> None:
         if self.simulation.dice.random() < 0.7:
@@ -209,6 +256,41 @@ class Life:
         name, window = self._model(), self._window("numbers", DAY)
         self.simulation.tell(f"somebody reruns {name} in {window}")
         self.simulation.state.invalidate(name, window, "rerun", "somebody")
+
+    def somebody_reruns_all_below(self) -> None:
+        """With all that hangs on it, whether rows differ or not."""
+        sim, name, window = self.simulation, self._model(), self._window("numbers", DAY)
+        world = sim.state.world()
+        scopes = carried(sim.site.graph, world, {name: window & covered(world, name)})
+        sim.tell(f"somebody reruns {name} in {window} and all below: {sorted(scopes)}")
+        sim.state.invalidate_all(scopes, "rerun", "somebody", rows_unknown=True)
+
+    def somebody_resets(self) -> None:
+        sim, name = self.simulation, self._model()
+        one = sim.state.world().current.get(name)
+        if one is None or one.accepted_snapshot is None:
+            return
+        sim.tell(f"somebody resets {name}")
+        with sim.state.resetting(one.no, "somebody") as resetting:
+            resetting.record(sim.engine.delete(sim.site.table(one.location), EVERYTHING))
+
+    def somebody_invalidates(self) -> None:
+        """Somebody who follows a source says what changed in it, sometimes twice."""
+        sim, name = self.simulation, self.simulation.dice.choice(SOURCES)
+        graph, record = sim.site.graph, sim.state.world().sources.get(f"raw.{name}")
+        if record is None or record.snapshot is None:
+            return
+        if not self.said or sim.dice.random() < 0.7:
+            self.said = (f"raw.{name}", self._window(name), f"{sim.dice.randrange(8)}")
+        source, window, key = self.said
+        reach = {one.name: affected(one, graph.models[source], window) for one in graph.interval_models}
+        news = (
+            News(source, None, record.table_id, record.snapshot)
+            if source == record.model
+            else News(source, None, None, None)
+        )
+        sim.tell(f"somebody says that {source} changed in {window}, as {key}")
+        sim.state.ask_consumers(news, window, reach, "somebody says so", "somebody", key=key)
 
     def somebody_cancels(self) -> None:
         name = self._model()
@@ -265,8 +347,9 @@ class Life:
             process.stopped_until = process.wake_at = sim.seconds
             if sim.dice.random() < 0.3:
                 sim.kill(process)
-        for name in SOURCES:
-            self.late_rows_of(name)
+        if sim.dice.random() < 0.5:  # else a source may have become shorter than what was made of it
+            for name in SOURCES:
+                self.late_rows_of(name)
         self._settle(20.0)
         self._settle(150.0)
         for model in sim.site.graph.interval_models:
@@ -279,7 +362,7 @@ class Life:
         raise AssertionError("it never goes quiet: " + "; ".join(self.unsettled()))
 
     def late_rows_of(self, name: str) -> None:
-        """All that were ever held back, and those up to now, so that no end has shrunk."""
+        """All that were ever held back, and those up to now."""
         self._land(name, self.late[name])
         self.late[name] = []
         self._land(name, range(self.landed[name], self.tip + 1))
@@ -315,26 +398,33 @@ class Life:
         """What is wrong now that it is quiet."""
         sim = self.simulation
         found = holds(sim.engine, sim.state, sim.site)
+        if self.expired:  # nothing is computed there any more that would take away what others wrote
+            found = [one for one in found if "outside of everything covered" not in one]
         found += invariants.violations(sim.state.database.connection)
-        return [*found, *self._incomplete()]
+        return [*found, *sim.wrong, *self._incomplete()]
 
     def _incomplete(self) -> list[str]:
         """Two tables computed in the plainest way there is, whatever anybody says is covered."""
         sim, world = self.simulation, self.simulation.state.world()
-        rows = [(n, value) for n, value in sim.engine.rows(place("numbers")) if isinstance(n, int)]
-        end = max(n for n, _ in rows) + 1
+        expired = world.sources["raw.numbers"].expired_pos or 0
+        begins = expired + -expired % DAY  # no chunk is longer; what lies below may have outlived its rows
+        every = [(n, value) for n, value in sim.engine.rows(place("numbers")) if isinstance(n, int)]
+        end = max(n for n, _ in every) + 1
+        whole = max(end - end % HOUR, world.current["t.copy"].covered.end or 0)
+        rows = [(n, value) for n, value in every if n >= begins]
         times = factor(sim.project)
         sums: dict[int, int] = {}
         for n, value in rows:
             sums[n - n % HOUR] = sums.get(n - n % HOUR, 0) + int(str(value))
         wanted = {
-            "t.copy": Bag((("n", n), ("value", int(str(value)) * times)) for n, value in rows if n < end - end % HOUR),
+            "t.copy": Bag((("n", n), ("value", int(str(value)) * times)) for n, value in rows if n < whole),
             "t.buckets": Bag((("n", n), ("value", value)) for n, value in sums.items()),
         }
         found = []
         for name, bag in wanted.items():
             one = world.current[name]
-            stored = sim.engine.bag(sim.site.table(one.location), one.accepted_snapshot)
+            left = IntervalSet((begins, MAX_POSITION))
+            stored = sim.engine.bag(sim.site.table(one.location), one.accepted_snapshot, left)
             if stored != bag:
                 found.append(f"{name}: {list(bag - stored)[:3]} are missing, {list(stored - bag)[:3]} too many")
         return found

@@ -54,6 +54,16 @@ MODELS = {
         'interval: 144\nschedules: {forwardfill: "@every 1d"}',
         "select n, value from {{ ref('t.either') }}",
     ),
+    # a fact goes when its row does
+    "facts": (
+        "interval: 12\nupdate_strategy: append\nunique_key: [n, value]\non_retract: retract",
+        "select n, value % 7 as value from {{ ref('t.copy') }}",
+    ),
+    # whatever was seen once stays, wherever it was seen first
+    "known": (
+        "interval: 6\nupdate_strategy: append\nunique_key: value",
+        "select n, value % 200 as value from {{ ref('raw.numbers') }}",
+    ),
     "joined": (
         "interval: 24",
         "select a.n, a.value + b.value as value from {{ ref('t.copy') }} a join {{ ref('t.slow') }} b on b.n = a.n",

@@ -24,6 +24,7 @@ from simulated_project import environ, revisions
 from turns import Process
 
 from penstock.errors import ConflictError, EngineError, StateError
+from penstock.models import IntervalModel
 from penstock.planner.selection import Pattern, Selection
 from penstock.project import Project
 from penstock.runtime import crew as crews
@@ -63,6 +64,13 @@ begin
   return new;
 end $$;
 create or replace trigger remembered after insert on event for each row execute function remember_event();
+create table if not exists simulated_source (model text, snapshot bigint, expired_pos bigint);
+create or replace function remember_source() returns trigger language plpgsql as $$
+begin
+  insert into simulated_source values (new.model, new.snapshot, new.expired_pos);
+  return new;
+end $$;
+create or replace trigger remembered after insert or update on source for each row execute function remember_source();
 do $$
 begin  -- with all numbers from the beginning, so that a seed tells the same story every time
   execute (select 'truncate ' || string_agg(quote_ident(tablename), ', ') || ' restart identity' from pg_tables
@@ -148,10 +156,13 @@ class _Telling(Worker):
     """The real one; what comes of its attempts is told."""
 
     tell: Callable[[str], None]
+    judge: Callable[[Lease], None]
 
     def _told(self, lease: Lease, result: Finished) -> None:
         what = f"task {lease.task}.{lease.attempt} {lease.order.model} {lease.order.lane} {lease.order.scope}"
         self.tell(f"{lease.worker}: {what} {result.outcome} {result.error or ''}".rstrip())
+        if result.outcome == "succeeded" and lease.order.lane == "repair":
+            self.judge(lease)
         super()._told(lease, result)
 
 
@@ -171,6 +182,8 @@ class Simulation:
     pulses: dict[str, Pulse] = field(default_factory=dict)
     """By the name of the worker."""
     turns: int = 0
+    wrong: list[str] = field(default_factory=list)
+    """What was done that may never be."""
     interfere: Callable[[], None] = lambda: None
     """What another program does to tables, while somebody works on them."""
     project: Project = field(init=False)
@@ -340,7 +353,7 @@ class Simulation:
         crew._pool = _AtOnce()  # type: ignore[assignment]
         place = SimpleNamespace(worker=process.name)
         worker = _Telling(place, state, selection, known, crew, pulse, self.metrics, lambda **_: None)  # type: ignore[arg-type]
-        worker.tell = self.tell
+        worker.tell, worker.judge = self.tell, self._judge
         while True:
             process.at = "a claim"
             began = 0
@@ -348,6 +361,25 @@ class Simulation:
                 began = worker.turn()
             if not began:
                 self._nap(process, IDLE_SECONDS)
+
+    def _judge(self, lease: Lease) -> None:
+        """Nothing is made of rows that have expired: what was made of them before is all there will ever be."""
+        model = self.site.graph.models.get(lease.order.model)
+        attempts = [one for one in self.state.attempts(lease.task) if one.n == lease.attempt]
+        if not isinstance(model, IntervalModel) or not attempts or attempts[0].strategy == "adopted":
+            return
+        for group in model.dependencies:
+            pin = attempts[0].inputs.get(group[0].model)
+            if len(group) == 1 and pin is not None and pin.generation is None:
+                [[expired]] = self._execute(
+                    "select min(coalesce(expired_pos, -1)) from simulated_source where model = %s and snapshot = %s",
+                    group[0].model,
+                    pin.snapshot,
+                )
+                gone = [c for c in lease.order.chunks if isinstance(expired, int) and c.end <= expired]
+                self.wrong += [
+                    f"{model.name} {c} was computed again, but its rows expired before {expired}" for c in gone
+                ]
 
     def _nap(self, process: Process, seconds: float) -> None:
         late = self.dice.random() < self.odds.oversleeps

@@ -116,8 +116,7 @@ def is_there(
     """Position by position: does `member` have all that `chunk` reads, or did it when it was first computed?"""
     one = seen.inputs[member.model]
     if again and len(group) == 1 and one.kind == "source":
-        align = seen.model.interval.align
-        return one.expired is None or chunk.start >= one.expired // align * align
+        return one.expired is None or chunk.start >= one.expired
     needed = set(range(chunk.start, chunk.end + member.after))
     needed |= {p for p in range(chunk.start - member.before, chunk.start) if one.first is None or p >= one.first}
     begin = None

@@ -43,6 +43,18 @@ def test_a_look_back_into_a_parent_whose_source_was_emptied_ends_where_the_paren
     assert repairs(seen) == [(15, 30)]
 
 
+def test_what_expired_while_it_was_stale_keeps_nobody_waiting() -> None:
+    old = replace(source("s", 25, 60), expired=25)
+    parent = observation(
+        model(strict(10), "s", name="t.parent"), old, covered=ranges((0, 60)), stale=ranges((0, 10), (40, 50))
+    )
+    child = observation(
+        model(strict(20), "t.parent"), offered(parent), covered=ranges((40, 60)), stale=ranges((40, 60))
+    )
+    assert sorted(chunks(child, "backfill")) == [(0, 20), (20, 40)]
+    assert repairs(child) == [], "what can still be repaired is waited for"
+
+
 def test_a_source_that_nobody_has_seen_repairs_nothing() -> None:
     unseen = replace(empty("s"), observed=False)
     seen = observation(model(strict(10), "s"), unseen, covered=ranges((0, 20)), stale=ranges((0, 20)))
@@ -52,10 +64,11 @@ def test_a_source_that_nobody_has_seen_repairs_nothing() -> None:
 def test_what_expired_is_not_made_again_and_says_so() -> None:
     old = replace(source("s", 25, 60), expired=25)
     seen = observation(model(strict(10), "s"), old, covered=ranges((0, 60)), stale=ranges((0, 50)))
-    assert repairs(seen) == [(20, 30), (30, 40), (40, 50)], "the chunk that still has rows is made of what is left"
+    assert repairs(seen) == [(30, 40), (40, 50)], "not the chunk that has lost some of its rows either"
     reason = explain(seen, 12).reason
     assert reason == (
-        "waiting for s: its rows before 25 have left: computing it again would lose what was made of them"
+        "waiting for s: its rows before 25 have left: computing it again would lose what was made of them "
+        "(--reset would)"
     )
     assert any("have left" in one.reason for one in waits(seen))
 
@@ -127,8 +140,8 @@ def test_every_stale_cell_above_what_expired_is_repaired_and_nothing_uncovered_i
     covered, stale = covered.outward(6), stale & covered.outward(6)
     seen_source = replace(source("s", first, end), expired=expired) if first < end else empty("s")
     seen = observation(model(strict(6), "s"), seen_source, covered=covered, stale=stale)
-    lost = NOTHING if first >= end or expired is None else IntervalSet((-100, expired - expired % 6))
-    expected = stale.outward(6) - lost
+    lost = NOTHING if first >= end or expired is None else IntervalSet((-100, expired))
+    expected = stale.outward(6) - (stale.outward(6) & lost).outward(6)
     assert IntervalSet.of(repairs(seen)) == expected
 
 

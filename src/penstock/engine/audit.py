@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from penstock.engine.changes import log_changes
+from penstock.engine import changes
 from penstock.engine.files import PositionColumn
 from penstock.engine.handle import TableMissing, commits, open_table
 from penstock.engine.notes import note
@@ -62,4 +62,4 @@ def _of_task(version: int, noted: Mapping[str, Any]) -> list[ForeignCommit]:
 
 def _touched(location: str, position: PositionColumn, version: int, storage: Storage | None) -> IntervalSet:
     """Where the files whose rows came or went with a commit hold rows; nothing when it only arranged rows anew."""
-    return log_changes(location, position, version - 1, version, interesting=NOTHING, storage=storage).ranges
+    return changes.log_changes(location, position, version - 1, version, interesting=NOTHING, storage=storage).ranges

@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.models import IntervalModel, Model
 from penstock.planner.observation import Input, Observation
-from penstock.planner.ready import readiness
+from penstock.planner.ready import Readiness, readiness
 
 
 def positioned(parent: Model, axis: str) -> bool:
@@ -43,15 +43,24 @@ def offered(seen: Observation, bytes_per_position: float = 0.0) -> Input:
     Below the first chunk it will ever have, a model is empty, not missing: else the day that holds the first hour
     would wait for hours that nobody computes.
     """
-    name, usable = seen.model.name, seen.covered - seen.stale
+    found = readiness(seen)
+    # what was made of rows that have expired is not made again: stale or not, it is all there will ever be
+    stale = seen.stale.within(found.grid.up(_expired(found)), MAX_POSITION)
+    name, usable = seen.model.name, seen.covered - stale
     if not usable:
         why = "all of it is being recomputed" if seen.covered else "not built yet"
         return Input(name, "interval", NOTHING, None, why)
     # stale ranges count here: a look-back must wait for their repair, not stop short of them
     first = seen.covered.edges[0]
-    low = readiness(seen).low
+    low = found.low
     if low is None:  # its inputs were emptied: nothing will ever come below what it holds
         low = first
     begun = first if seen.model.schedules.backfill == "off" else min(first, low)
-    available = (usable | IntervalSet((MIN_POSITION, low))) - seen.stale
+    available = (usable | IntervalSet((MIN_POSITION, low))) - stale
     return Input(name, "interval", available, begun, bytes_per_position=bytes_per_position)
+
+
+def _expired(found: Readiness) -> int:
+    """Below, some lone source of the model has let rows go."""
+    lone = [group[0].input.expired for group in found.groups if len(group) == 1]
+    return max((position for position in lone if position is not None), default=MIN_POSITION)

@@ -157,8 +157,7 @@ def readiness_again(seen: Observation, found: Readiness) -> Readiness:
     if first is None or end is None:
         return found
     groups = tuple(
-        tuple(_complete_once(offer, found.grid) for offer in group) if len(group) == 1 else group
-        for group in found.groups
+        tuple(_complete_once(offer) for offer in group) if len(group) == 1 else group for group in found.groups
     )
     limits = found.model.limits
     low = first if found.low is None else min(first, found.low)
@@ -168,11 +167,11 @@ def readiness_again(seen: Observation, found: Readiness) -> Readiness:
     return replace(found, groups=groups, low=low, high=high, tip=high)
 
 
-def _complete_once(offer: Offer, grid: Grid) -> Offer:
+def _complete_once(offer: Offer) -> Offer:
     if offer.input.kind != "source" or not offer.input.observed:
         return offer
     expired = offer.input.expired
-    counted = IntervalSet((MIN_POSITION if expired is None else grid.down(expired), MAX_POSITION))
+    counted = IntervalSet((MIN_POSITION if expired is None else expired, MAX_POSITION))
     return replace(offer, counted=counted, places=counted)
 
 

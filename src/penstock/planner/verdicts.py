@@ -189,7 +189,7 @@ def _lacking(offer: Offer, chunk: Interval, axis: str) -> str:
         return f"needs up to {place(need.end, axis)}, has {place(end, axis)}{lag}"
     if offer.input.expired is not None and lacking.start < offer.input.expired:
         gone = place(offer.input.expired, axis)
-        return f"its rows before {gone} have left: computing it again would lose what was made of them"
+        return f"its rows before {gone} have left: computing it again would lose what was made of them (--reset would)"
     if offer.input.kind == "source":
         return f"its first row is at {place(offer.counted.edges[0], axis)}, needs from {place(need.start, axis)}"
     return f"{span(lacking, axis)} is not built yet, or is being recomputed"

@@ -66,6 +66,7 @@ class Publication:
             self._start_over(done)
         frontier = self._write_frontier(commit)
         self._write_covers(commit, frontier)
+        doubtful = database.values("doubtful_ranges", IntervalSet, generation=self.generation.no, ranges=done)
         settle(database, self.generation.no, done, commit.frontier, commit.epoch)
         database.run(
             "accept_attempt",
@@ -77,7 +78,8 @@ class Publication:
             warnings=Jsonb(list(warnings)),
         )
         database.run("finish_task", task=lease.task, state="succeeded")
-        self._tell(commit, done)
+        news = commit.changed if self._follows(commit) else done
+        self._tell(commit, news | (IntervalSet.of(part for one in doubtful for part in one) & done))
         self.recorded = True
 
     def _made_anew(self, commit: Commit) -> bool:
@@ -145,8 +147,7 @@ class Publication:
             digest_b=[digest and digest[2] for digest in found],
         )
 
-    def _tell(self, commit: Commit, done: IntervalSet) -> None:
-        changed = commit.changed if self._follows(commit) else done
+    def _tell(self, commit: Commit, changed: IntervalSet) -> None:
         if changed:
             self._database.run(
                 "insert_event",

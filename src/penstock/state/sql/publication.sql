@@ -12,6 +12,11 @@ select no, id, model, fingerprint, state, location, epoch, accepted_snapshot, au
   data_timestamp
 from generation where no = %(generation)s for no key update;
 
+-- name: doubtful_ranges
+-- Where a commit was found that nobody accepted: what equals its rows may still be new to consumers.
+select t.remaining from invalidation_target t join invalidation i on i.id = t.invalidation
+where t.generation = %(generation)s and i.cause = 'audit' and t.remaining && %(ranges)s::int8multirange;
+
 -- name: intent_at
 -- When the inputs were fixed.
 select coalesce(intent_at, started_at) from attempt where task = %(task)s and n = %(attempt)s;
