@@ -37,7 +37,7 @@ chaos: $(STAMP)  ## CHAOS_DAYS simulated, then real processes for CHAOS_SECONDS,
 
 fuzz: $(STAMP)  ## many more examples in every test that draws its own
 	$(TEST_ENV) PENSTOCK_FUZZ=1 PYTHONPATH=tests/support $(BIN)/python -m pytest -q -p fuzzing --hypothesis-profile=fuzz \
-		--timeout=0 $$(grep -rl --include='*.py' -e hypothesis -e FUZZ tests/unit tests/integration tests/spark)
+		--timeout=0 $$(grep -rl --include='*.py' -e hypothesis -e FUZZ tests/unit tests/integration tests/spark tests/acceptance)
 
 format: $(STAMP)  ## put the code in shape
 	$(BIN)/ruff format src tests benchmarks scripts examples

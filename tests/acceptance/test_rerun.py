@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from fuzzing import FUZZ
 
 Shell = Any
 START = 1_767_225_600
@@ -51,6 +52,7 @@ def hours(first: int, last: int) -> list[list[int]]:
     return [[START + first * HOUR, START + last * HOUR]]
 
 
+@pytest.mark.skipif(not FUZZ, reason="a minute of starting Spark: make fuzz plays it")
 def test_a_late_row_that_is_reported_and_a_condition_with_a_quote(shop: Shell) -> None:
     assert shop.json("run")["intervals"] == 6
     land(shop.folder, [START + HOUR + 60], [ODD])

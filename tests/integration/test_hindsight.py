@@ -65,7 +65,7 @@ def wrong(folder: Path, dsn: str, story: Story, *, feed: bool = True) -> list[st
     return []
 
 
-@settings(effort(2), phases=[Phase.explicit, Phase.reuse, Phase.generate])  # to make a story shorter takes minutes
+@settings(effort(1), phases=[Phase.explicit, Phase.reuse, Phase.generate])  # to make a story shorter takes minutes
 @given(story=STORIES, feed=st.booleans())
 @example(story=ONE_OF_EACH, feed=True)
 def test_whatever_changes_afterwards_exactly_what_it_reaches_is_computed_again_and_right(
