@@ -64,10 +64,9 @@ def together(several: Iterable[Changed]) -> Changed:
     return Changed(parts, tuple((Interval(start, end), number) for start, end, number in told))
 
 
-def counts(positions: pa.ChunkedArray, rows: pa.ChunkedArray | None = None) -> pa.Table:
+def counts(positions: pa.ChunkedArray) -> pa.Table:
     """How many rows each position has; those without a position are left out."""
-    given = pa.repeat(pa.scalar(1, pa.int64()), len(positions)) if rows is None else rows
-    table = pa.table({"position": positions, "rows": given})
+    table = pa.table({"position": positions, "rows": pa.repeat(pa.scalar(1, pa.int64()), len(positions))})
     return summed(table.filter(pc.is_valid(table.column("position"))))
 
 

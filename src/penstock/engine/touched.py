@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
@@ -110,9 +111,7 @@ def rows_of(look: Look, path: str, columns: Iterable[str] | None) -> pa.Table | 
     A column that the file has not is left out.
     """
     try:
-        filesystem, inside = place(look.location, path, look.storage)
-        with filesystem.open_input_file(inside) as file:
-            opened = pq.ParquetFile(file)
+        with _opened(look, path) as opened:
             metadata = opened.metadata
             if _LEGACY in (metadata.metadata or {}) or not look.purse.pay(rows=metadata.num_rows):
                 return None
@@ -121,31 +120,40 @@ def rows_of(look: Look, path: str, columns: Iterable[str] | None) -> pa.Table | 
             if not wanted:
                 return pa.table({"": pa.nulls(metadata.num_rows)})
             return opened.read(columns=wanted)
-    except (FileNotFoundError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    except _NoRowsToRead:
         return None
-    except OSError as error:
-        raise SourceError(
-            f"cannot read {path} of {look.location}: {error}", hint="check the rights, or look again later"
-        ) from error
 
 
 def positions_by_batch(look: Look, file: DataFile) -> Iterator[pa.ChunkedArray | None]:
     """The position of every row, a batch at a time, for files of any size; None when they cannot be read."""
     try:
-        filesystem, inside = place(look.location, file.path, look.storage)
-        with filesystem.open_input_file(inside) as opened:
-            parquet = pq.ParquetFile(opened)
+        with _opened(look, file.path) as parquet:
             legacy = _LEGACY in (parquet.metadata.metadata or {})
             if legacy or look.field.physical not in parquet.schema_arrow.names:
                 yield None
                 return
             for batch in parquet.iter_batches(columns=[look.field.physical]):
                 yield positions_in(look, file, pa.Table.from_batches([batch]))
-    except (FileNotFoundError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    except _NoRowsToRead:
         yield None
+
+
+class _NoRowsToRead(Exception):  # noqa: N818  a finding, not a fault
+    """The file is gone, or holds what Arrow does not understand."""
+
+
+@contextmanager
+def _opened(look: Look, path: str) -> Iterator[pq.ParquetFile]:
+    """A file of the table; what goes wrong while it is read is a finding, or somebody's to mend."""
+    try:
+        filesystem, inside = place(look.location, path, look.storage)
+        with filesystem.open_input_file(inside) as file:
+            yield pq.ParquetFile(file)
+    except (FileNotFoundError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise _NoRowsToRead from error
     except OSError as error:
         raise SourceError(
-            f"cannot read {file.path} of {look.location}: {error}", hint="check the rights, or look again later"
+            f"cannot read {path} of {look.location}: {error}", hint="check the rights, or look again later"
         ) from error
 
 

@@ -85,8 +85,9 @@ def _handle(database: Database, event: _Event, affected: Affected) -> None:
         return
     consumers = database.rows("consumers", _Consumer, model=event.model)
     hopeless = event.attempts >= MOST_TRIES
-    reach = dict.fromkeys((one.child for one in consumers), EVERYTHING) if hopeless else None
-    if reach is None:
+    if hopeless:
+        reach = dict.fromkeys((one.child for one in consumers), EVERYTHING)
+    else:
         reach = _reach(event.ranges, consumers, lambda child: affected(child, event.model, event.ranges))
     kept = database.rows("lock_consumers", _Kept, models=sorted(reach))
     marks = _marks(database, event.news, kept, reach, consumers)

@@ -54,7 +54,6 @@ from penstock.state.records import (
     WorkerRecord,
     World,
 )
-from penstock.state.told import Told
 from penstock.tasks import UNCHANGED, Changed, Cost, Frontier, Lease, Order
 
 
@@ -367,14 +366,13 @@ class State:
         *,
         key: str | None = None,
         row_filter: str | None = None,
-        told: Told = (),
         store: bool = True,
     ) -> Asking:
         """`ranges` of a table of others changed: its consumers compute `reach` again, unless they read that snapshot.
 
         Without `store` it is only said what would be asked.
         """
-        wish = Wish(news, ranges, reason, actor, "manual", key, row_filter, told)
+        wish = Wish(news, ranges, reason, actor, "manual", key, row_filter)
         return events.ask_consumers(self.database, wish, reach, keep=store)
 
     @contextmanager
