@@ -14,15 +14,26 @@ from deployment import Deployment, commit
 from faults import Fault, Killed, raising
 
 from penstock.errors import EngineError
-from penstock.intervals import ranges
+from penstock.intervals import Interval, ranges
 from penstock.runtime.progress import Silent
 from penstock.runtime.run import Summary, run
 from penstock.runtime.workspace import apply
+from penstock.tasks import Order
 
 CHILD = Path(__file__).parent.parent / "crash" / "child.py"
 COPY = "select n, value from {{ ref('raw.numbers') }}"
 ONE_BAD_ROW = "select n, 100 / (n - 17) as share from {{ ref('raw.numbers') }}"
 UPWARDS = "interval: 10\nfill: {direction: tail}"
+
+
+class Heard(Silent):
+    """Keeps what a person would read."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
 
 @pytest.fixture
@@ -169,6 +180,34 @@ def test_a_commit_whose_acceptance_was_lost_is_adopted_and_not_made_twice(trial:
     assert trial.rows("copy") == trial.rows("child") == copied(80)
     assert trial.most_commits("copy") == 1
     assert trial.tasks("copy")[0].strategy == "adopted"
+
+
+# somebody paused it
+
+
+def queue_and_pause(trial: Deployment) -> None:
+    """A task waits, nobody has taken it, and its model is paused."""
+    trial.model("copy", COPY, "interval: 80")
+    with trial.opened() as workspace:
+        apply(workspace)
+        generations = {name: one.no for name, one in workspace.state.world().working.items()}
+        order = Order("t.copy", "forward", (Interval(0, 80),), ("raw.numbers",), "test")
+        assert workspace.state.enqueue([order], generations) == 1
+        workspace.state.pause("t.copy", "test")
+
+
+@pytest.mark.timeout(60)
+def test_a_run_does_not_wait_for_the_queued_tasks_of_a_paused_model(trial: Deployment) -> None:
+    queue_and_pause(trial)
+    trial.model("child", "select n, value from {{ ref('t.copy') }}", "interval: 20")
+    heard = Heard()
+    summary = trial.run(progress=heard)
+    assert (summary.tasks, summary.failed) == (0, 0)
+    assert heard.notes == ["t.copy is paused: its 1 waiting task stays until penstock resume t.copy"]
+    with trial.opened() as workspace:
+        workspace.state.resume("t.copy", "test")
+    assert trial.run().failed == 0
+    assert trial.rows("copy") == trial.rows("child") == copied(80)
 
 
 # two at once

@@ -176,8 +176,14 @@ class _Run:
 
     def _wait_for_others(self, world: World) -> bool:
         """Whether somebody (or our own retry) still has work that may make more work."""
-        busy = {name: w for name, w in world.work.items() if name in self._names and w.queued + w.running + w.retrying}
+        own = {name: w for name, w in world.work.items() if name in self._names}
+        # nobody claims the tasks of a paused model: only what runs already will end
+        busy = {n: w for n, w in own.items() if w.running or (n not in world.paused and w.queued + w.retrying)}
         if not busy:
+            for name in sorted(own.keys() & world.paused):
+                if waiting := own[name].queued + own[name].retrying:
+                    tasks = "1 waiting task stays" if waiting == 1 else f"{waiting} waiting tasks stay"
+                    self._progress.note(f"{name} is paused: its {tasks} until penstock resume {name}")
             return False
         running = sorted(name for name, w in busy.items() if w.running)
         if running:
