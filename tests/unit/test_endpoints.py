@@ -7,28 +7,22 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from http.client import HTTPConnection, HTTPResponse
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.errors import UsageError
-from penstock.runtime import endpoints
+from penstock.runtime import door, endpoints
+from penstock.runtime.door import Door, Visitor, crowd
 from penstock.runtime.endpoints import serve
 from penstock.runtime.logs import attempt_log
 from penstock.runtime.metrics import Metrics
 
 QUICK = 2.0
 """Far less than any time limit of the server, far more than an answer takes."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick_end() -> Iterator[None]:
-    """Servers notice soon that they are to end: there are many of them here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(endpoints, "_POLL_SECONDS", 0.02)
-        yield
 
 
 def always() -> bool:
@@ -204,15 +198,97 @@ def test_clients_that_hang_do_not_block_others(place: str) -> None:
             assert status(place, "/healthz", seconds=QUICK) == 200
 
 
-def test_without_a_thread_per_client_they_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints._Request, "timeout", 1.0)
-    monkeypatch.setattr(endpoints._Server, "process_request", endpoints.socketserver.BaseServer.process_request)
-    with served() as place, connected(place), pytest.raises(TimeoutError):
-        status(place, "/healthz", seconds=0.5)
+@contextmanager
+def slow_crowd(place: str, size: int) -> Iterator[list[socket.socket]]:
+    """So many clients that have begun to ask and never end."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(connected(place)) for _ in range(size)]
+        for client in clients:
+            with suppress(OSError):  # sent away already
+                client.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+        yield clients
+
+
+def answered(place: str, path: str = "/healthz") -> bool:
+    try:
+        return status(place, path, seconds=QUICK) == 200
+    except OSError:
+        return False
+
+
+def test_150_slow_clients_do_not_starve_health(place: str) -> None:
+    with slow_crowd(place, 150):
+        assert all(answered(place, path) for path in ("/healthz", "/readyz", "/metrics"))
+
+
+def test_if_the_last_one_had_to_leave_they_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_in = Door._let_in
+
+    def let_in_or_turn_away(self: Door) -> None:
+        if crowd(self._inside.values(), "127.0.0.1") is None:
+            let_in(self)
+        else:
+            self._listener.accept()[0].close()
+
+    monkeypatch.setattr(Door, "_let_in", let_in_or_turn_away)
+    with served() as place, slow_crowd(place, 150):
+        assert not answered(place)
+
+
+def test_a_peer_that_takes_much_room_makes_room_for_others() -> None:
+    greedy = [visitor("10.0.0.1", n) for n in range(door.MOST_CONNECTIONS_PER_PEER)]
+    modest = [visitor(f"10.0.1.{n}", -1) for n in range(door.MOST_CONNECTIONS - len(greedy))]
+    assert crowd([*modest, *greedy], "10.0.0.2") is greedy[0]
+    assert crowd([*modest[1:], *greedy], "10.0.0.2") is None
+    assert crowd(greedy, "10.0.0.1") is greedy[0], "nobody else had to leave"
+    greedy[0].phase = "answered"
+    assert crowd(greedy, "10.0.0.1") is greedy[0]
+    for one in greedy:
+        one.phase = "waiting"
+    assert crowd([*modest, *greedy], "10.0.0.1") is None, "whose answer is being made stays"
+
+
+def visitor(peer: str, until: float) -> Visitor:
+    with socket.socket() as line:
+        return Visitor(line, peer, until)
+
+
+def test_health_is_told_while_every_other_answer_takes_long() -> None:
+    go_on, waiting = threading.Event(), threading.Semaphore(0)
+
+    def ready() -> tuple[bool, Mapping[str, object]]:
+        waiting.release()
+        return go_on.wait(20), {}
+
+    with served(ready=ready) as place, ThreadPoolExecutor(door.MOST_ANSWERS_PER_PEER) as pool:
+        asked = [pool.submit(status, place, "/readyz") for _ in range(door.MOST_ANSWERS_PER_PEER)]
+        for _ in asked:
+            assert waiting.acquire(timeout=10)
+        assert status(place, "/readyz", seconds=QUICK) == 503, "so many at once for one peer"
+        assert answered(place)
+        go_on.set()
+        assert {one.result() for one in asked} == {200}
+
+
+def test_if_health_waited_for_a_thread_too_it_would_not_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, waiting = threading.Event(), threading.Event()
+
+    def ready() -> tuple[bool, Mapping[str, object]]:
+        waiting.set()
+        return go_on.wait(20), {}
+
+    monkeypatch.setattr(door, "MOST_ANSWERS", 1)
+    monkeypatch.setattr(endpoints._Answers, "takes_time", lambda self, head: True)
+    with served(ready=ready) as place, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(status, place, "/readyz")
+        assert waiting.wait(10)
+        assert not answered(place)
+        go_on.set()
+        assert asked.result() == 200
 
 
 def test_a_silent_client_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints._Request, "timeout", 0.2)
+    monkeypatch.setattr(door, "HEAD_SECONDS", 0.2)
     with served() as place, connected(place) as client:
         assert client.recv(1) == b""
 
@@ -236,75 +312,54 @@ def drip(place: str, seconds: float) -> bool:
 
 
 def test_a_client_that_drips_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(door, "HEAD_SECONDS", 0.3)
     with served() as place:
         assert drip(place, 10)
         assert status(place, "/healthz") == 200
 
 
 def test_without_the_limit_on_the_whole_request_it_would_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints, "REQUEST_SECONDS", 0.3)
-    monkeypatch.setattr(endpoints._Server, "service_actions", lambda server: None)
+    monkeypatch.setattr(door, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(Door, "_send_away_overdue", lambda self, now: None)
     with served() as place:
-        assert not drip(place, 1.2)
+        assert not drip(place, 1.0)
 
 
-def test_a_crowd_is_turned_away_until_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints, "MOST_CONNECTIONS", 2)
-    with served() as place:
-        with connected(place) as first, connected(place) as second:
-            first.sendall(b"GET")
-            second.sendall(b"GET")
-            assert said_to(place, b"") == b""
-            with pytest.raises(OSError):  # reset or closed, as the system likes
-                status(place, "/healthz")
-            first.sendall(b" /healthz HTTP/1.0\r\n\r\n")
-            assert first.recv(12) == b"HTTP/1.0 200"
-            while first.recv(4096):
-                pass
-        assert any(has_room(place) for _ in range(100))
+def test_a_client_that_does_not_take_its_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "TAKE_SECONDS", 0.2)
+    monkeypatch.setattr(Metrics, "text", lambda self: b"x" * 50_000_000)
+    with served() as place, connected(place) as client:
+        client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert client.recv(12) == b"HTTP/1.0 200"
+        assert cut_off(client)
 
 
-def has_room(place: str) -> bool:
-    """Whether one more client is heard; those that left are forgotten a moment later."""
-    try:
-        return status(place, "/healthz") == 200
-    except OSError:
-        return False
+def cut_off(client: socket.socket) -> bool:
+    """Whether the answer ended early, after nobody took it for a while."""
+    for thread in threading.enumerate():
+        if thread.name == "endpoints-answer":
+            thread.join(10)
+    taken = 0
+    with suppress(ConnectionResetError):
+        while part := client.recv(1_000_000):
+            taken += len(part)
+    return taken < 50_000_000
 
 
-def ended_within(seconds: float) -> bool:
-    """Whether the server ends in that time while a client hangs."""
-    up, leave, ended = threading.Event(), threading.Event(), threading.Event()
-    places: list[str] = []
+def test_neither_a_client_that_hangs_nor_an_answer_in_the_making_holds_up_the_end() -> None:
+    go_on, waiting = threading.Event(), threading.Event()
 
-    def once() -> None:
-        with served() as place:
-            places.append(place)
-            up.set()
-            leave.wait(10)
-        ended.set()
+    def ready() -> tuple[bool, Mapping[str, object]]:
+        waiting.set()
+        return go_on.wait(20), {}
 
-    thread = threading.Thread(target=once)
-    thread.start()
-    assert up.wait(10)
-    with connected(places[0]) as client:
-        client.sendall(b"GET /metrics HTTP/1.1\r\n")
-        status(places[0], "/healthz")
-        leave.set()
-        quick = ended.wait(seconds)
-    thread.join(20)
-    return quick
-
-
-def test_a_client_that_hangs_does_not_hold_up_the_end() -> None:
-    assert ended_within(QUICK)
-
-
-def test_if_the_end_waited_for_its_threads_it_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints._Server, "daemon_threads", False)
-    monkeypatch.setattr(endpoints._Server, "block_on_close", True)
-    assert not ended_within(0.7)
+    with ThreadPoolExecutor(1) as pool:
+        with served(ready=ready) as place, connected(place) as client:
+            client.sendall(b"GET /metrics HTTP/1.1\r\n")
+            asked = pool.submit(answered, place, "/readyz")
+            assert waiting.wait(10)
+        assert asked.result() is False, "it was cut off before its answer was there"
+        go_on.set()
 
 
 def test_the_port_is_free_again_afterwards() -> None:

@@ -6,31 +6,22 @@ import errno
 import json
 import re
 import socket
-import socketserver
-import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import BaseHTTPRequestHandler
+from io import BytesIO
 
 from penstock.errors import UsageError
+from penstock.runtime.door import Door
 from penstock.runtime.logs import log, plain
 from penstock.runtime.metrics import CONTENT_TYPE, Metrics
 
 Ready = Callable[[], tuple[bool, Mapping[str, object]]]
 """Whether work can be done now, and the facts that say so; asked from threads of the server."""
 
-SILENCE_SECONDS = 5.0
-"""How long a client may say nothing, or not take what it asked for."""
-REQUEST_SECONDS = 10.0
-"""How long a request may take in all: a client that sends a byte now and then does not keep a thread."""
-MOST_CONNECTIONS = 64
-_POLL_SECONDS = 0.25
+_BACKLOG = 128
 _HINT = "write host:port, such as 127.0.0.1:9090, [::1]:9090, or :9090 for every interface; port 0 takes a free one"
 
 
@@ -40,15 +31,14 @@ def serve(address: str | None, metrics: Metrics, ready: Ready, alive: Callable[[
     if address is None:
         yield None
         return
-    server = _listening(address, _Answers(metrics, ready, alive))
-    thread = threading.Thread(target=server.serve_forever, args=(_POLL_SECONDS,), name="endpoints", daemon=True)
-    thread.start()
+    listener = _listening(address)
+    taken = _address(listener)
+    door = Door(listener, _Answers(metrics, ready, alive))
+    door.open()
     try:
-        yield server.address
+        yield taken
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        door.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +48,21 @@ class _Answers:
     metrics: Metrics
     ready: Ready
     alive: Callable[[], bool]
+
+    def takes_time(self, head: bytes) -> bool:
+        """Health is looked up, not found out: it is told even while all others wait."""
+        line = head.lstrip().partition(b"\n")[0]
+        return b"/metrics" in line or b"/readyz" in line
+
+    def answer(self, head: bytes) -> bytes:
+        try:
+            return _Request(self, head).answered
+        except Exception as error:  # whatever a client may think of: the next one may ask better
+            log("endpoint_broke_off", "error", error=f"{type(error).__name__}: {error}")
+            return self.refusal(HTTPStatus.BAD_REQUEST)
+
+    def refusal(self, reason: HTTPStatus) -> bytes:
+        return _Request(self, b"", reason).answered
 
     def at(self, path: str) -> _Answer:
         if path == "/metrics":
@@ -89,13 +94,21 @@ def _said(status: HTTPStatus, text: str) -> _Answer:
 
 
 class _Request(BaseHTTPRequestHandler):
-    """One connection: one request, one answer."""
+    """One request, read already, and the bytes of its answer."""
 
-    timeout = SILENCE_SECONDS
-
-    def __init__(self, answers: _Answers, *connection: Any) -> None:
+    def __init__(self, answers: _Answers, head: bytes, refused: HTTPStatus | None = None) -> None:
         self._answers = answers
-        super().__init__(*connection)  # answers before it returns
+        self.rfile, self._written = BytesIO(head), BytesIO()
+        self.wfile = self._written
+        self.command, self.requestline, self.request_version = "", "", "HTTP/1.0"
+        if refused is None:
+            self.handle()
+        else:
+            self.send_error(refused)
+
+    @property
+    def answered(self) -> bytes:
+        return self._written.getvalue()
 
     def do_GET(self) -> None:
         try:
@@ -134,76 +147,22 @@ class _Request(BaseHTTPRequestHandler):
         """Probes come every few seconds: they are not worth a line."""
 
 
-class _Server(ThreadingHTTPServer):
-    """A thread per connection; none of them outlives its time, or holds up the end."""
-
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = MOST_CONNECTIONS
-
-    def __init__(self, family: socket.AddressFamily, place: Any, answers: _Answers) -> None:
-        self.address_family = family
-        self._open: dict[socket.socket, float] = {}
-        self._guard = threading.Lock()
-        super().__init__(place, partial(_Request, answers))
-
-    @property
-    def address(self) -> str:
-        host, port = self.server_address[:2]
-        name = host.decode() if isinstance(host, bytes | bytearray) else str(host)
-        return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
-
-    def server_bind(self) -> None:
-        # the inherited one asks the name service who we are, which can take long
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = "penstock", self.server_address[1]
-
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        with self._guard:
-            return len(self._open) < MOST_CONNECTIONS
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._guard:
-            self._open[request] = time.monotonic()
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        with self._guard:
-            self._open.pop(request, None)
-        super().shutdown_request(request)
-
-    def service_actions(self) -> None:
-        self._cut(time.monotonic() - REQUEST_SECONDS)
-
-    def server_close(self) -> None:
-        super().server_close()
-        self._cut(time.monotonic())
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        error = sys.exc_info()[1]
-        expected = isinstance(error, OSError)  # the client went away, or was cut off
-        log("endpoint_broke_off", "debug" if expected else "error", error=f"{type(error).__name__}: {error}")
-
-    def _cut(self, begun_before: float) -> None:
-        """Wake the threads of old connections; each closes its own."""
-        with self._guard:
-            for request, begun in self._open.items():
-                if begun <= begun_before:
-                    with suppress(OSError):
-                        request.shutdown(socket.SHUT_RDWR)
-
-
-def _listening(address: str, answers: _Answers) -> _Server:
+def _listening(address: str) -> socket.socket:
     host, port = _parsed(address)
     try:
         family, _, _, _, place = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        return _Server(family, place, answers)
+        return socket.create_server(place, family=family, backlog=_BACKLOG)
     except OSError as error:
         raise UsageError(f"cannot listen on {address}: {error.strerror or error}", hint=_advice(error)) from error
     except ValueError as error:  # a name that cannot even be asked for
         raise UsageError(f"cannot listen on {address!r}: {host!r} is no host name", hint=_HINT) from error
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _parsed(address: str) -> tuple[str, int]:

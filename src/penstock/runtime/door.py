@@ -1,0 +1,203 @@
+"""Who is heard at a port, so that those who are slow keep nobody else from being answered?
+
+One thread reads all requests, as they come. Whoever takes long to ask costs a descriptor and no thread, for a moment
+and within limits; when there is no room, the oldest goes of those who take most of it.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Protocol
+
+HEAD_SECONDS = 2.0
+"""How long a client may take to ask."""
+TAKE_SECONDS = 5.0
+"""How long a client may take to fetch its answer."""
+LARGEST_HEAD_BYTES = 8192
+MOST_CONNECTIONS = 96
+MOST_CONNECTIONS_PER_PEER = 32
+MOST_ANSWERS = 8
+"""So many answers that take time are made at once."""
+MOST_ANSWERS_PER_PEER = 4
+_NO_ROOM_SECONDS = 0.01
+
+
+class Desk(Protocol):
+    """Who knows the answers, as bytes."""
+
+    def takes_time(self, head: bytes) -> bool:
+        """False: it is answered at once, by the thread that reads."""
+
+    def answer(self, head: bytes) -> bytes:
+        """Whatever was asked; never an error."""
+
+    def refusal(self, reason: HTTPStatus) -> bytes: ...
+
+
+@dataclass(slots=True, eq=False)
+class Visitor:
+    """One connection: one request, one answer."""
+
+    line: socket.socket
+    peer: str
+    until: float
+    head: bytes = b""
+    phase: str = "asking"
+    """Then "answered", until it hangs up; or "waiting", for a thread that makes its answer."""
+
+    def hang_up(self) -> None:
+        with suppress(OSError):
+            self.line.shutdown(socket.SHUT_RDWR)
+        self.line.close()
+
+
+class Door:
+    """Listens until it is closed."""
+
+    def __init__(self, listener: socket.socket, desk: Desk) -> None:
+        self._listener, self._desk = listener, desk
+        listener.setblocking(False)
+        self._ears = selectors.DefaultSelector()
+        self._inside: dict[object, Visitor] = {}
+        self._left, self._bell = socket.socketpair()
+        self._left.setblocking(False)
+        self._guard = threading.Lock()
+        self._gone: list[Visitor] = []
+        """Those whose threads are done with them."""
+        self._closing = False
+        self._ears.register(listener, selectors.EVENT_READ)
+        self._ears.register(self._left, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._keep, name="endpoints", daemon=True)
+
+    def open(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Hang up; an answer that is still being made is not waited for."""
+        self._closing = True
+        self._bell.send(b"!")
+        self._thread.join()
+        self._bell.close()
+        self._left.close()
+
+    def _keep(self) -> None:
+        while not self._closing:
+            heard = [key.fileobj for key, _ in self._ears.select(self._pause())]
+            # those inside first: whoever has asked already makes no room for others
+            for visitor in [self._inside[line] for line in heard if line in self._inside]:
+                self._listen(visitor)
+            if self._left in heard:
+                self._let_out()
+            if self._listener in heard:
+                self._let_in()
+            self._send_away_overdue(time.monotonic())
+        self._listener.close()
+        self._ears.close()
+        for visitor in self._inside.values():
+            visitor.hang_up()
+
+    def _pause(self) -> float | None:
+        ends = [visitor.until for visitor in self._inside.values() if visitor.phase != "waiting"]
+        return max(min(ends) - time.monotonic(), 0.0) if ends else None
+
+    def _let_in(self) -> None:
+        try:
+            line, address = self._listener.accept()
+        except OSError:  # it left again; or there is no descriptor for it, and it will be here in the next turn, too
+            time.sleep(_NO_ROOM_SECONDS)
+            return
+        peer = str(address[0])
+        self._make_room(peer)
+        line.setblocking(False)
+        self._inside[line] = Visitor(line, peer, time.monotonic() + HEAD_SECONDS)
+        self._ears.register(line, selectors.EVENT_READ)
+
+    def _make_room(self, peer: str) -> None:
+        while (crowded := crowd(self._inside.values(), peer)) is not None:
+            self._drop(crowded)
+
+    def _listen(self, visitor: Visitor) -> None:
+        try:
+            heard = visitor.line.recv(LARGEST_HEAD_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            heard = b""
+        if not heard:
+            self._drop(visitor)
+        elif visitor.phase == "asking":  # what comes after the request is of no interest
+            visitor.head += heard
+            if b"\n\n" in visitor.head.replace(b"\r\n", b"\n"):
+                self._attend(visitor)
+            elif len(visitor.head) >= LARGEST_HEAD_BYTES:
+                self._answer(visitor, self._desk.refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+
+    def _attend(self, visitor: Visitor) -> None:
+        waiting = Counter(one.peer for one in self._inside.values() if one.phase == "waiting")
+        if not self._desk.takes_time(visitor.head):
+            self._answer(visitor, self._desk.answer(visitor.head))
+        elif waiting.total() >= MOST_ANSWERS or waiting[visitor.peer] >= MOST_ANSWERS_PER_PEER:
+            self._answer(visitor, self._desk.refusal(HTTPStatus.SERVICE_UNAVAILABLE))
+        else:
+            visitor.phase = "waiting"
+            self._ears.unregister(visitor.line)
+            threading.Thread(target=self._fetch, args=(visitor,), name="endpoints-answer", daemon=True).start()
+
+    def _answer(self, visitor: Visitor, said: bytes) -> None:
+        """Short, so that it fits where the system keeps it; then wait for the client to hang up, lest it be lost."""
+        with suppress(OSError):
+            visitor.line.send(said)
+            visitor.line.shutdown(socket.SHUT_WR)
+        visitor.phase = "answered"
+
+    def _fetch(self, visitor: Visitor) -> None:
+        """In a thread of its own."""
+        try:
+            said = self._desk.answer(visitor.head)
+            with suppress(OSError):
+                visitor.line.settimeout(TAKE_SECONDS)
+                visitor.line.sendall(said)
+        finally:
+            with self._guard:
+                self._gone.append(visitor)
+            with suppress(OSError):
+                self._bell.send(b"!")
+
+    def _let_out(self) -> None:
+        with suppress(BlockingIOError):
+            self._left.recv(4096)
+        with self._guard:
+            gone, self._gone = self._gone, []
+        for visitor in gone:
+            self._inside.pop(visitor.line, None)
+            visitor.hang_up()
+
+    def _send_away_overdue(self, now: float) -> None:
+        for visitor in [one for one in self._inside.values() if one.until <= now and one.phase != "waiting"]:
+            self._drop(visitor)
+
+    def _drop(self, visitor: Visitor) -> None:
+        self._ears.unregister(visitor.line)
+        del self._inside[visitor.line]
+        visitor.hang_up()
+
+
+def crowd(inside: Iterable[Visitor], peer: str) -> Visitor | None:
+    """Who has to leave before one more of `peer` comes in: the oldest of that peer, else of the one that has most."""
+    movable = [visitor for visitor in inside if visitor.phase != "waiting"]
+    counts = Counter(visitor.peer for visitor in movable)
+    if counts[peer] >= MOST_CONNECTIONS_PER_PEER:
+        largest = peer
+    elif counts.total() >= MOST_CONNECTIONS:
+        largest = max(counts, key=lambda one: counts[one])
+    else:
+        return None
+    return min((visitor for visitor in movable if visitor.peer == largest), key=lambda one: one.until)
