@@ -10,7 +10,7 @@ from written_project import CONFIG, HOURLY, ORDERS, SHOP, front, mistakes, model
 
 from penstock.errors import ProjectErrors, UsageError
 from penstock.models import Chunking, Dependency, Limits, Schedules
-from penstock.project import Analysis, WorkerGlob, find_root, load, unpack
+from penstock.project import Analysis, WorkerGlob, find_root, load, trial, unpack
 from penstock.project.project import revision
 
 
@@ -391,6 +391,15 @@ def test_remembered_analyses_are_used_instead_of_the_parser(tmp_path: Path) -> N
     assert load(tmp_path, {}, known=kept).graph == project.graph
     forged = {key: Analysis(False, False, "remembered", None) for key in kept}
     assert model(load(tmp_path, {}, known=forged), "shop.hourly").widens_reason == "remembered"
+
+
+def test_a_name_in_templates_that_nobody_has_thought_about_keeps_chunks_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert model(read(tmp_path, SHOP), "shop.hourly").widens
+    monkeypatch.setattr(trial, "_SAME_FOR_ALL_CHUNKS", frozenset[str]())
+    new = model(load(tmp_path, {}), "shop.hourly")
+    assert (new.widens, new.widens_reason) == (False, "it mentions ref")
 
 
 def test_text_that_is_not_utf_8_is_an_error(tmp_path: Path) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from importlib.metadata import version
 
 import pytest
+import sqlglot
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.project import toolchain
 from penstock.project.analysis import Analysis, Facts, QueryProblem, digest
 from penstock.project.query import analyse, check_bounds, one_select
 
@@ -164,6 +168,25 @@ def test_s0_47_a_bounds_query_has_the_columns_min_and_max() -> None:
 def test_a_digest_follows_everything_the_analysis_depends_on() -> None:
     assert digest("select 1", HOUR) == digest("select 1", HOUR)
     assert len({digest("select 1", HOUR), digest("select 2", HOUR), digest("select 1", BLOCK)}) == 3
+
+
+def test_what_another_parser_or_another_analysis_proved_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = digest("select 1", HOUR)
+    newer = {**toolchain.versions(), "sqlglot": "__version__ = '99.0.0'"}
+    for name, changed in (("versions", lambda: newer), ("_content", lambda file: file.read_bytes() + b"# changed")):
+        with monkeypatch.context() as patched:
+            patched.setattr(toolchain, name, changed)
+            toolchain.identity.cache_clear()
+            assert digest("select 1", HOUR) != before
+        toolchain.identity.cache_clear()
+    assert digest("select 1", HOUR) == before
+
+
+def test_every_library_that_reads_files_says_its_version() -> None:
+    told = toolchain.versions()
+    assert sqlglot.__version__ in told["sqlglot"]
+    assert version("jinja2") in told["jinja2"]
+    assert yaml.__version__ in told["yaml"]
 
 
 # The rule itself, against brute force: buckets of `grain` over chunks of `align`.

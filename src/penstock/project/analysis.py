@@ -6,8 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 
-_RULES = 1
-"""Raise it when the analysis changes, or remembered results of the old one would be believed."""
+from penstock.project.toolchain import identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +40,6 @@ class QueryProblem(Exception):  # noqa: N818  # becomes a ProjectError once file
 
 
 def digest(sql: str, facts: Facts) -> str:
-    """Equal digests mean equal analyses, so that a remembered one can be used."""
-    told = json.dumps([_RULES, sql, asdict(facts)], sort_keys=True)
+    """Equal digests mean equal analyses by the same code, so that a remembered one can be used."""
+    told = json.dumps([identity(), sql, asdict(facts)], sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()

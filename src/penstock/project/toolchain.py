@@ -1,0 +1,49 @@
+"""Which code reads projects here? What other code has found out is not believed."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from uuid import uuid4
+
+_OWN = ("project", "models", "planner")
+_LIBRARIES = ("jinja2", "sqlglot", "yaml")
+_TELLING = ("__init__.py", "_version.py")
+"""Where a library says its version: reading that is much cheaper than an import or its metadata."""
+
+
+@lru_cache(maxsize=1)
+def identity() -> str:
+    """A hash of our own code and of the versions of what it reads files with; never the same for two of them."""
+    own = Path(__file__).parent.parent
+    parts = [own / "errors.py", own / "intervals.py", *(file for name in _OWN for file in (own / name).glob("*.py"))]
+    return told([(str(file.relative_to(own)), _content(file)) for file in parts], versions())
+
+
+def versions() -> dict[str, str]:
+    """Of each library, the text that says which one it is."""
+    return {name: _version(name) for name in _LIBRARIES}
+
+
+def told(parts: list[tuple[str, bytes]], libraries: dict[str, str]) -> str:
+    made = hashlib.sha256(f"{sys.version_info[:3]}{sorted(libraries.items())}".encode())
+    for name, content in sorted(parts):
+        made.update(f"\0{name}\0{len(content)}\0".encode() + content)
+    return made.hexdigest()
+
+
+def _version(library: str) -> str:
+    found = find_spec(library)
+    folders = found.submodule_search_locations if found else None
+    files = [Path(folder) / name for folder in folders or () for name in _TELLING]
+    return "\0".join(_content(file).decode(errors="replace") for file in files if file.exists()) or uuid4().hex
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return uuid4().bytes  # code without its text: whatever it found out is not kept
