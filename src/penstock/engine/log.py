@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from penstock.engine.files import DataFile, PositionColumn, TableSnapshot
-from penstock.engine.handle import UnreadableLog, first_line, open_table
+from penstock.engine.handle import open_table, trouble
 from penstock.engine.positions import MICROS, PositionField, from_days, from_micros, position_field
 from penstock.engine.storage import Storage, is_absolute
 
@@ -43,7 +43,7 @@ def read(table: DeltaTable, location: str, position: PositionColumn | None) -> T
         actions = pa.table(table.get_add_actions(flatten=False))
         files = _files(actions, field, partition_columns, _deletion_vectors(table))
     except DeltaError as error:
-        raise UnreadableLog(location, first_line(error)) from error
+        raise trouble(location, error) from error
     return TableSnapshot(
         location=location,
         version=table.version(),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from penstock.engine.files import DataFile, PositionColumn, TableSnapshot
-from penstock.engine.handle import TableMissing, UnreadableLog, open_table
+from penstock.engine.handle import FeatureUnsupported, TableMissing, open_table
 from penstock.engine.positions import position_field
 from penstock.engine.storage import Storage
 from penstock.errors import EngineError, SourceError
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Bounds",
     "Completeness",
+    "FeatureUnsupported",
     "ScanKind",
     "SourceSeen",
     "TableMissing",
-    "UnreadableLog",
     "complete_bounds",
     "merged_bounds",
     "observe_delta",

@@ -14,12 +14,12 @@ from deltalake.transaction import AddAction, RemoveAction
 from penstock.engine.committing import NOTHING_AFTER, ROUNDS, crowded_out, properties, removals
 from penstock.engine.evolution import columns_to_add, indexed_columns, storable
 from penstock.engine.files import TableSnapshot
-from penstock.engine.handle import UnreadableLog, commit_at, first_line, latest_version, open_table
+from penstock.engine.handle import UnreadableLog, commit_at, latest_version, open_table
 from penstock.engine.job import Staged, Step
 from penstock.engine.log import read
 from penstock.engine.notes import digest_noted, note, of_attempt, recorded
 from penstock.engine.statistics import INDEXED_COLUMNS
-from penstock.engine.storage import Storage, options, read_text
+from penstock.engine.storage import Storage, first_line, options, read_text
 from penstock.errors import EngineError
 from penstock.tasks import ChunkResult, Commit
 

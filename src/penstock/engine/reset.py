@@ -9,10 +9,10 @@ from uuid import UUID
 from deltalake.exceptions import DeltaError
 
 from penstock.engine.committing import NOTHING_AFTER, ROUNDS, crowded_out, properties, removals
-from penstock.engine.handle import UnreadableLog, first_line, latest_version, open_table
+from penstock.engine.handle import UnreadableLog, latest_version, open_table
 from penstock.engine.log import read
 from penstock.engine.notes import of_reset
-from penstock.engine.storage import Storage
+from penstock.engine.storage import Storage, first_line
 from penstock.errors import EngineError
 from penstock.intervals import IntervalSet
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 Storage = Mapping[str, str]
 """Options of the object store, as delta-rs names them."""
+_PATIENCE = {"max_retries": "2", "retry_timeout": "20s"}
+"""Opening a file holds Python's lock until the store answers, so a silent one is not tried for long."""
 
 
 def local_path(location: str) -> str | None:
@@ -28,15 +31,23 @@ def is_absolute(path: str) -> bool:
 
 def place(location: str, path: str, storage: Storage | None) -> tuple[FileSystem, str]:
     """The file system that holds `path` of the table at `location`, and the file's path in it."""
-    from deltalake.fs import DeltaStorageHandler
-    from pyarrow.fs import LocalFileSystem, PyFileSystem
+    from pyarrow.fs import LocalFileSystem
 
     if is_absolute(path):
         location, _, path = path.rpartition("/")
     local = local_path(location)
     if local is not None:
         return LocalFileSystem(), f"{local.rstrip('/')}/{path}"
-    return PyFileSystem(DeltaStorageHandler(location, options(storage))), path
+    return _client(location, tuple(sorted((storage or {}).items()))), path
+
+
+@lru_cache(maxsize=256)
+def _client(location: str, storage: tuple[tuple[str, str], ...]) -> FileSystem:
+    """One client per table: it keeps its connections, and any thread may use it."""
+    from deltalake.fs import DeltaStorageHandler
+    from pyarrow.fs import PyFileSystem
+
+    return PyFileSystem(DeltaStorageHandler(location, {**_PATIENCE, **dict(storage)}))
 
 
 def read_text(location: str, path: str, storage: Storage | None) -> str | None:
@@ -48,7 +59,16 @@ def read_text(location: str, path: str, storage: Storage | None) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise SourceError(f"cannot read {path} of {location}: {error}", hint="the store may answer again") from error
+        said = f"cannot read {path} of {location}: {first_line(error)}"
+        raise SourceError(said, hint="the store may answer again") from error
+
+
+def first_line(error: BaseException) -> str:
+    """What went wrong in one line: delta-rs appends stacks, and the addresses of requests, which may hold secrets."""
+    first, *rest = str(error).strip().split("\n")
+    causes = [line.partition("↳")[2].removeprefix("\x1b[0m").strip() for line in rest if "↳" in line]
+    told = [cause for cause in causes if cause and "://" not in cause and not cause.startswith("<")]
+    return ": ".join([first, *told]) or type(error).__name__
 
 
 def options(storage: Storage | None) -> dict[str, str] | None:

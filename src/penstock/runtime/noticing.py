@@ -44,8 +44,11 @@ def newest(source: Source, graph: Graph, world: World, length: int) -> Changed:
 
 
 def replaced(known: SourceRecord, record: SourceRecord) -> bool:
-    """Another table under the old name, or older files of the same one: nothing says what they have in common."""
-    if known.table_id != record.table_id:
+    """Another table under the old name, or older files of the same one: nothing says what they have in common.
+
+    Only an id that was really read says so: nobody knows one while a table cannot be opened.
+    """
+    if record.table_id is not None and known.table_id != record.table_id:
         return True
     both = known.snapshot is not None and record.snapshot is not None
     return both and (record.snapshot or 0) < (known.snapshot or 0)

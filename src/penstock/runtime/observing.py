@@ -13,8 +13,8 @@ from penstock.engine.files import PositionColumn
 from penstock.engine.observe import (
     Bounds,
     Completeness,
+    FeatureUnsupported,
     TableMissing,
-    UnreadableLog,
     complete_bounds,
     merged_bounds,
     observe_delta,
@@ -134,7 +134,7 @@ class Observer:
                 storage,
                 previous_table_id=known.table_id,
             )
-        except UnreadableLog:
+        except FeatureUnsupported:
             return self._by_scan(source, known, now)
         except TableMissing:
             raise SourceError(f"there is no table at {source.location}") from None
@@ -183,7 +183,7 @@ class Observer:
         storage = self.site.project.settings.target.storage
         try:
             seen = observe_delta(self.site.source(source), None, completeness(source), None, storage)
-        except UnreadableLog:
+        except FeatureUnsupported:
             return replace(known, snapshot=None, table_id=None)
         return known if seen is None else replace(known, snapshot=seen.snapshot, table_id=seen.table_id)
 

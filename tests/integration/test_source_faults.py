@@ -1,0 +1,198 @@
+"""A source that cannot be read right now is not another source."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from deployment import Deployment
+from object_store import ObjectStore, object_store
+
+from penstock.engine.changes import log_changes
+from penstock.engine.files import PositionColumn
+from penstock.engine.handle import (
+    FeatureUnsupported,
+    SnapshotGone,
+    StoreFault,
+    TableForbidden,
+    UnreadableLog,
+    open_table,
+)
+from penstock.engine.storage import place
+from penstock.errors import SourceError
+from penstock.intervals import ranges
+from penstock.runtime import observing
+from penstock.runtime.progress import Silent
+from penstock.runtime.run import observe
+
+COPY = "select n, value from {{ ref('raw.numbers') }}"
+NEWER = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["later"], "writerFeatures": ["later"]}
+ALWAYS = "axis: number\nscan: {incremental: 0, full: 0}\n"
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    root = tmp_path_factory.mktemp("shelf")
+    for n in range(3):
+        write_deltalake(str(root / "numbers"), pa.table({"n": [n]}), mode="append")
+    with object_store(root) as store:
+        yield store
+
+
+@pytest.fixture
+def store(shelf: ObjectStore) -> Iterator[ObjectStore]:
+    yield shelf
+    shelf.answer(None)
+
+
+# what kind of trouble it is
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(401, TableForbidden), (403, TableForbidden), (404, StoreFault), (500, StoreFault), (503, StoreFault)],
+)
+@pytest.mark.parametrize("version", [None, 1])
+def test_a_store_that_refuses_and_one_that_is_out_of_order_are_told_apart(
+    store: ObjectStore, status: int, kind: type[UnreadableLog], version: int | None
+) -> None:
+    store.answer(status)
+    with pytest.raises(kind) as caught:
+        open_table(store.location("numbers"), version=version, storage=store.options)
+    assert str(status) in caught.value.message
+    assert "http" not in caught.value.message
+
+
+def test_a_store_where_nobody_listens_is_a_passing_fault(store: ObjectStore) -> None:
+    elsewhere = {**store.options, "aws_endpoint": "http://127.0.0.1:9"}
+    with pytest.raises(StoreFault, match="refused"):
+        open_table(store.location("numbers"), storage=elsewhere)
+
+
+def test_a_table_that_is_not_there_is_missing_in_a_folder_and_in_a_store(store: ObjectStore, tmp_path: Path) -> None:
+    assert open_table(store.location("nothing"), storage=store.options) is None
+    assert open_table(str(tmp_path / "nothing")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [('{"add":', StoreFault), (json.dumps({"protocol": NEWER}), FeatureUnsupported)]
+)
+def test_a_torn_log_passes_and_a_newer_one_stays(tmp_path: Path, text: str, kind: type[UnreadableLog]) -> None:
+    write_deltalake(str(tmp_path), pa.table({"n": [1]}))
+    (tmp_path / "_delta_log" / f"{1:020d}.json").write_text(text)
+    with pytest.raises(kind):
+        open_table(str(tmp_path))
+
+
+def test_a_snapshot_that_was_cleaned_away_is_gone(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path), pa.table({"n": [1]}))
+    with pytest.raises(SnapshotGone):
+        open_table(str(tmp_path), version=7)
+
+
+# what becomes of it
+
+
+class SparkReadsIt:
+    """Bounds as Spark might tell them of a log that we cannot read."""
+
+    def scan_bounds(self, *_: object, **__: object) -> tuple[int, int]:
+        return 0, 39
+
+
+@pytest.fixture
+def trial(tmp_path: Path, dsn: str, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    made = Deployment.empty(tmp_path, dsn)
+    made.source("numbers", ALWAYS)
+    made.model("copy", COPY)
+    made.land("numbers", range(20))
+    made.land("numbers", range(20, 40))
+    assert made.run().failed == 0
+    monkeypatch.setattr(made.engine, "scan_bounds", SparkReadsIt().scan_bounds)
+    return made
+
+
+def last_commit(trial: Deployment) -> Path:
+    return max((trial.landing("numbers") / "_delta_log").glob("*.json"))
+
+
+def torn(trial: Deployment) -> None:
+    last_commit(trial).write_text('{"add":')
+
+
+def missing(trial: Deployment) -> None:
+    shutil.rmtree(trial.landing("numbers"))
+
+
+def empty(trial: Deployment) -> None:
+    for file in (trial.landing("numbers") / "_delta_log").iterdir():
+        file.unlink()
+
+
+def cut_off(trial: Deployment) -> None:
+    """A store that shows an older list of files, or a restore that is under way."""
+    (trial.landing("numbers") / "_delta_log" / f"{0:020d}.json").unlink()
+
+
+@pytest.mark.parametrize("fault", [torn, missing, empty, cut_off])
+def test_what_is_known_of_a_source_outlives_a_passing_fault_and_nothing_is_computed_again(
+    trial: Deployment, fault: object
+) -> None:
+    landing, aside = trial.landing("numbers"), trial.root / "aside"
+    shutil.copytree(landing, aside)
+    done = trial.tasks()
+    fault(trial)  # type: ignore[operator]
+    assert trial.run().failed == 0
+    shown = trial.status("raw.numbers")
+    assert (shown["health"], shown["available"], shown["snapshot"]) == ("failing", [[0, 40]], 1)
+    assert shown["reason"] == shown["last_error"] != None  # noqa: E711
+    shutil.rmtree(landing, ignore_errors=True)
+    shutil.copytree(aside, landing)
+    assert trial.run().failed == 0
+    assert trial.status("raw.numbers")["last_error"] is None
+    assert trial.tasks() == done
+    assert not trial.stale("copy")
+
+
+def test_another_table_after_a_fault_is_another_table(trial: Deployment) -> None:
+    torn(trial)
+    trial.run()
+    missing(trial)
+    trial.land("numbers", range(40), factor=9)
+    assert trial.run().failed == 0
+    assert trial.covered("copy") == ranges((0, 40))
+    assert trial.rows("copy") == [(n, n * 9) for n in range(40)]
+
+
+def test_control_a_fault_that_counts_as_a_table_without_an_id_computes_everything_again(
+    trial: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observing, "FeatureUnsupported", UnreadableLog)
+    monkeypatch.setattr(observing, "replaced", lambda known, record: known.table_id != record.table_id)
+    kept, done = last_commit(trial).read_text(), len(trial.tasks())
+    torn(trial)
+    with trial.opened() as workspace:
+        observe(workspace, Silent())
+    last_commit(trial).write_text(kept)
+    trial.run()
+    assert len(trial.tasks()) > done
+
+
+def test_a_store_that_fails_in_the_middle_of_a_walk_is_no_change_but_an_error(store: ObjectStore) -> None:
+    store.answer(503)
+    with pytest.raises(SourceError, match="503") as caught:
+        log_changes(store.location("numbers"), PositionColumn("n", "number"), 0, 2, storage=store.options)
+    assert "http" not in caught.value.message
+
+
+def test_one_client_serves_all_files_of_a_table(store: ObjectStore) -> None:
+    first, _ = place(store.location("numbers"), "a", store.options)
+    again, _ = place(store.location("numbers"), "b", store.options)
+    other, _ = place(store.location("others"), "a", store.options)
+    assert first is again
+    assert first is not other
