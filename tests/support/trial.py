@@ -190,7 +190,8 @@ class Trial:
     # what workers do
 
     def claim(self, number: int, models: Collection[str] | None = None) -> Lease | None:
-        worker, due = self.workers[number % len(self.workers)], self._due(models)
+        worker = self.workers[number % len(self.workers)]
+        due = self._due(models) if worker.alive else []
         lease = worker.state.claim(worker.name, models)
         assert (lease is not None) == bool(due), f"{lease} of {due}"
         if lease is None:

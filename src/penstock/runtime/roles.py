@@ -123,6 +123,10 @@ def _work(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse, role
         if news == "cancel":
             heartbeat.beat()
 
+    def beaten() -> None:
+        metrics.heartbeat_sent()
+        bell.ring()  # its lock may have come back just now, without which it may claim nothing
+
     def spark_ended() -> None:
         if not stop.asked:  # whoever stops this process may have stopped Spark with it
             stop.ask(SparkError("Spark ended by itself", hint="was memory short? Its log tells more"))
@@ -130,9 +134,7 @@ def _work(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse, role
     workspace.engine.on_death(spark_ended)
     info = {**_info(workspace, role, own.concurrency), "globs": [g.pattern for g in own.models], "tags": list(own.tags)}
     with ExitStack() as stack:
-        heartbeat = stack.enter_context(
-            Heartbeat(workspace.connect, workspace.worker, info, lost, metrics.heartbeat_sent)
-        )
+        heartbeat = stack.enter_context(Heartbeat(workspace.connect, workspace.worker, info, lost, beaten))
         bench = Bench(revisions.site, workspace.state, workspace.engine, workspace.step, heartbeat)
         crew = Crew(bench, workspace.connect, heartbeat, own.concurrency, bell.ring)
         stack.callback(crew.close)

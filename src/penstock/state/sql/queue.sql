@@ -44,9 +44,18 @@ select pg_advisory_xact_lock(('task'::regclass::oid::int8 << 32) + 2);
 -- The lanes are sorted before their tasks are looked for: usually a few look-ups are enough. The clock is read once: an
 -- index cannot be searched with a function that may change. Rows that somebody is just changing are skipped, so a few
 -- more stand ready. The CTE is materialised: a bare sub-select may be run again by the planner and lock more rows than
--- are updated.
+-- are updated. A worker that is known and whose session lock is not held (PostgreSQL was restarted, and its heartbeat has
+-- not come back yet) gets nothing: a reaper would take it away at once.
 with moment as materialized (
   select clock() as at
+), absent as materialized (
+  select from worker w
+  where w.id = %(worker)s and not exists (
+    select from pg_locks l
+    where l.locktype = 'advisory' and l.objsubid = 1 and l.granted
+      and l.database = (select oid from pg_database where datname = current_database())
+      and l.classid = 'worker'::regclass::oid and l.objid = w.no::oid
+  )
 ), running as (
   select model, count(*) as n from task where state = 'running' group by model
 ), lane as materialized (
@@ -67,7 +76,7 @@ with moment as materialized (
 ), next as materialized (
   select t.id
   from waiting w join task t on t.id = w.id
-  where t.state in ('queued', 'retrying')
+  where t.state in ('queued', 'retrying') and not exists (select from absent)
   order by w.served, w.run_after, w.id
   limit 1
   for update of t skip locked
