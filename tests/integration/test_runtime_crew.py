@@ -35,7 +35,7 @@ def trial(tmp_path: Path, dsn: str) -> Deployment:
 
 
 class Odd(ArrowEngine):
-    """Breaks on one model, in a way that nobody foresaw, while another one is being computed."""
+    """Computes two models at once; one of them goes on to its end, the other until Spark is stopped."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Odd(ArrowEngine):
     def stage(self, job: Job, step: Step) -> Staged:
         self._both.wait(30)
         if job.model == "t.odd":
-            raise KeyError("nobody foresaw this")
+            raise EngineError("a failure that cannot be recorded")
         self._put_away.wait(30)
         raise EngineError("Spark was stopped")
 
@@ -52,7 +52,13 @@ class Odd(ArrowEngine):
         self._put_away.set()
 
 
-def test_a_bug_in_one_attempt_ends_the_worker_and_the_others_are_handed_back(trial: Deployment) -> None:
+def test_a_bug_beside_the_attempts_ends_the_worker_and_the_others_are_handed_back(
+    trial: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("nobody foresaw this")
+
+    monkeypatch.setattr(State, "fail", fail)
     path = trial.root / "penstock.yml"
     path.write_text(path.read_text() + "worker: {concurrency: 2}\n")
     with residing(trial, roles.scheduler):

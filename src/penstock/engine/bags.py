@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.engine.positions import DAY, MICROS, PositionField
-from penstock.engine.storage import Storage, place
+from penstock.engine.storage import Storage, place, reading
 from penstock.engine.tally import joined
 from penstock.intervals import Interval, IntervalSet
 
@@ -38,7 +38,8 @@ def bags(
     starts = [chunk.start for chunk in chunks]
     for path in paths:
         filesystem, inside = place(location, path, storage)
-        table = pq.read_table(inside, filesystem=filesystem, partitioning=None)
+        with reading(location, path):
+            table = pq.read_table(inside, filesystem=filesystem, partitioning=None)
         positions = positions_of(table.column(field.name), field)
         values = [values_of(table, name) for name in columns]
         for position, *row in zip(positions, *values, strict=True):

@@ -14,7 +14,7 @@ from penstock.engine.files import DataFile
 from penstock.engine.job import Job, StagedChunk, StagedFile
 from penstock.engine.positions import PositionField
 from penstock.engine.statistics import staged_file
-from penstock.engine.storage import Storage, place
+from penstock.engine.storage import Storage, place, reading
 from penstock.intervals import Interval
 
 Key = tuple[object, ...]
@@ -146,7 +146,7 @@ class _Tally:
 def opened(location: str, path: str, columns: Sequence[str] | None, storage: Storage | None) -> pa.Table:
     """Some columns of a file, all of them when not told which; what the file lacks is left out."""
     filesystem, inside = place(location, path, storage)
-    with pq.ParquetFile(inside, filesystem=filesystem) as file:
+    with reading(location, path), pq.ParquetFile(inside, filesystem=filesystem) as file:
         return file.read(columns=None if columns is None else list(dict.fromkeys(columns)))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from penstock.errors import SourceError
+from penstock.errors import EngineError, SourceError
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -48,6 +49,19 @@ def _client(location: str, storage: tuple[tuple[str, str], ...]) -> FileSystem:
     from pyarrow.fs import PyFileSystem
 
     return PyFileSystem(DeltaStorageHandler(location, {**_PATIENCE, **dict(storage)}))
+
+
+@contextmanager
+def reading(location: str, path: str) -> Iterator[None]:
+    """Whatever goes wrong while one of our own Parquet files is read is the store's fault, or the file's."""
+    from pyarrow import ArrowException
+
+    try:
+        yield
+    except (OSError, ArrowException) as error:  # most of Arrow's errors are no OSError
+        raise EngineError(
+            f"cannot read {path} of {location}: {error}", hint="check that the file is there and whole"
+        ) from error
 
 
 def read_text(location: str, path: str, storage: Storage | None) -> str | None:

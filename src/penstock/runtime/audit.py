@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.engine.handle import open_table
-from penstock.errors import SourceError
+from penstock.errors import ConflictError, StateError
 from penstock.models import IntervalModel
+from penstock.runtime.containment import contained
 from penstock.runtime.site import Site, position_column
 from penstock.state.records import Generation, World
 from penstock.state.store import State
@@ -26,8 +27,10 @@ def audit(site: Site, state: State, world: World) -> Iterator[str | None]:
         if isinstance(model, IntervalModel) and generation.accepted_snapshot is not None:
             try:
                 _audit(site, state, model, generation, generation.accepted_snapshot)
-            except SourceError as error:
-                yield f"{name}: {error.message}"
+            except (StateError, ConflictError):
+                raise
+            except BaseException as error:
+                yield f"{name}: {contained(error, model=name).message}"
             else:
                 yield None
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from penstock.engine.job import Step
 from penstock.errors import BusyError, ConflictError, LeaseLostError, StateError
+from penstock.runtime.containment import cancel
 from penstock.runtime.heartbeat import Heartbeat
 from penstock.runtime.logs import attempt_log, log
 from penstock.runtime.progress import Finished
@@ -71,7 +72,7 @@ class Crew:
         try:
             for lease in self.leases:
                 self._heartbeat.drop(lease)  # it begins no commit, and waits for no database
-                self._bench.engine.cancel(lease.uuid, lease.attempt)
+                cancel(self._bench.engine, lease)
                 with suppress(LeaseLostError, BusyError):  # it has just ended, or is about to
                     state.hand_back(lease, reason)
         finally:

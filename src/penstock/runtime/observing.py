@@ -19,12 +19,13 @@ from penstock.engine.observe import (
     merged_bounds,
     observe_delta,
 )
-from penstock.errors import PenstockError, SourceError
+from penstock.errors import SourceError
 from penstock.intervals import EVERYTHING
 from penstock.models import Source
 from penstock.models.axis import SECOND
 from penstock.project import Project, ScanContext, render_bounds
 from penstock.runtime.audit import audit
+from penstock.runtime.containment import contained
 from penstock.runtime.noticing import Noticed, anybody_cares, interesting, judged, newest, replaced
 from penstock.runtime.site import Site, position_column
 from penstock.state.records import SourceRecord, World
@@ -92,9 +93,11 @@ class Observer:
             if record is None:
                 return known, UNCHANGED
             noticed = self._noticed(source, known, record, world)
-        except PenstockError as error:
+        except NeedsSpark:
+            raise
+        except BaseException as error:
             # a snapshot is never kept without what changed up to it
-            return replace(known, error=error.message), UNCHANGED
+            return replace(known, error=contained(error, source=source.name).message), UNCHANGED
         record = replace(record, observed_at=world.at, error=None, expired_pos=noticed.expired_pos)
         return record, noticed.changed
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-from penstock.errors import ConflictError, PenstockError, SparkError, StateError
+from penstock.errors import ConflictError, SparkError, StateError
 from penstock.planner.selection import Pattern, Selection
 from penstock.runtime.bell import Stop, listening
+from penstock.runtime.containment import cancel, contained
 from penstock.runtime.crew import Crew
 from penstock.runtime.endpoints import serve
 from penstock.runtime.heartbeat import Heartbeat
@@ -101,10 +102,11 @@ def _round(scheduler: Scheduler, metrics: Metrics, pulse: Pulse) -> float:
         metrics.error("scheduler", error)
         log("state_busy" if answered else "state_unreachable", "warning", error=error.message)
         return _TROUBLE_SECONDS
-    except PenstockError as error:  # the stored project does not load here: an unset variable, for example
+    except BaseException as error:  # the stored project does not load here: an unset variable, for example
+        told = contained(error)
         pulse.beat(state_ok=True)
         metrics.error("scheduler", error)
-        log("round_failed", "error", error=str(error), hint=error.hint)
+        log("round_failed", "error", error=told.message, hint=told.hint)
         return _TROUBLE_SECONDS
     pulse.beat(state_ok=True)
     return pause
@@ -117,7 +119,7 @@ def _work(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse, role
 
     def lost(lease: Lease) -> None:
         log("lease_lost", "warning", task=lease.task, attempt=lease.attempt, model=lease.order.model)
-        workspace.engine.cancel(lease.uuid, lease.attempt)
+        cancel(workspace.engine, lease)
 
     def heard(news: str) -> None:
         if news == "cancel":

@@ -13,6 +13,7 @@ from penstock.models import IntervalModel
 from penstock.planner.plan import plan
 from penstock.planner.words import spans
 from penstock.runtime.audit import audit
+from penstock.runtime.containment import cancel, contained
 from penstock.runtime.crew import Crew
 from penstock.runtime.heartbeat import Heartbeat
 from penstock.runtime.observing import Observer, keep
@@ -85,7 +86,7 @@ def _running(
     workspace: Workspace, models: tuple[IntervalModel, ...], progress: Progress, since: datetime
 ) -> Iterator[_Run]:
     def lost(lease: Lease) -> None:
-        workspace.engine.cancel(lease.uuid, lease.attempt)
+        cancel(workspace.engine, lease)
 
     def site(world: World, _: State) -> Site | None:
         return None if superseded(workspace.project, world) else workspace.site
@@ -113,6 +114,7 @@ class _Run:
         self._workspace, self._state, self._models, self._progress = workspace, workspace.state, models, progress
         self._names = frozenset(model.name for model in models)
         self._crew, self._since = crew, since
+        self._unplannable: dict[str, str] = {}
 
     def work_until_quiet(self, summary: Summary) -> None:
         """What died before this run is tried again, what dies in it is not."""
@@ -136,7 +138,8 @@ class _Run:
     def _count_dead(self, world: World, summary: Summary) -> None:
         """A task may die without an attempt of ours: lost twice by other workers, for example."""
         dead = {name: work for name, work in world.work.items() if name in self._names and work.dead_tasks}
-        summary.failed = sum(work.dead_tasks for work in dead.values())
+        summary.failed = sum(work.dead_tasks for work in dead.values()) + len(self._unplannable)
+        summary.errors += [f"{name} cannot be planned: {error}" for name, error in self._unplannable.items()]
         told = {error.split(" ", 1)[0] for error in summary.errors}
         summary.errors += [f"{name} {work.last_error}" for name, work in dead.items() if name not in told]
 
@@ -152,18 +155,21 @@ class _Run:
 
     def _enqueue(self, world: World) -> int:
         survey = Survey(self._workspace.project.graph, world)
-        orders = tuple(
-            decision
-            for model in self._models
-            for decision in plan(survey.observation(model))
-            if isinstance(decision, Order)
-        )
+        orders = tuple(order for model in self._models for order in self._orders(survey, model))
         if not orders:
             return 0
         added = self._state.enqueue(orders, {name: generation.no for name, generation in world.working.items()})
         if added:
             self._progress.planned(orders)
         return added
+
+    def _orders(self, survey: Survey, model: IntervalModel) -> list[Order]:
+        """A model that cannot be planned fails by itself."""
+        try:
+            return [decision for decision in plan(survey.observation(model)) if isinstance(decision, Order)]
+        except BaseException as error:
+            self._unplannable[model.name] = contained(error, model=model.name).message
+            return []
 
     def _claim(self) -> None:
         while self._crew.free and (lease := self._crew.claim(self._workspace.worker, self._names)):

@@ -9,10 +9,11 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from penstock.engine.job import Step
-from penstock.errors import PenstockError
+from penstock.errors import ConflictError, PenstockError, StateError
 from penstock.intervals import IntervalSet
 from penstock.models import IntervalModel, Source
 from penstock.planner.plan import plan
+from penstock.runtime.containment import contained
 from penstock.runtime.logs import log
 from penstock.runtime.metrics import Metrics
 from penstock.runtime.observing import keep
@@ -133,7 +134,7 @@ class Scheduler:
         for name, lanes in due.items():
             model = site.graph.models.get(name)
             if isinstance(model, IntervalModel):
-                orders += self._orders(site, survey, model, lanes)
+                orders += self._contained_orders(site, survey, model, lanes)
         if not orders and not slots:
             return
         self.step("ordered")
@@ -145,6 +146,18 @@ class Scheduler:
         if added:
             self.metrics.enqueued(orders)
             log("enqueued", tasks=added, models=",".join(sorted({order.model for order in orders})))
+
+    def _contained_orders(self, site: Site, survey: Survey, model: IntervalModel, lanes: set[Lane]) -> list[Order]:
+        """One model that cannot be planned does not keep the others from it; the next sweep tries it again."""
+        try:
+            return list(self._orders(site, survey, model, lanes))
+        except (StateError, ConflictError):
+            raise
+        except BaseException as error:
+            told = contained(error, model=model.name)
+            self.metrics.error("planner", error)
+            log("planning_failed", "error", model=model.name, error=told.message)
+            return []
 
     def _orders(self, site: Site, survey: Survey, model: IntervalModel, lanes: set[Lane]) -> Iterator[Order]:
         """A lane whose last orders nobody has taken yet gets no more: slow workers make no longer queue."""

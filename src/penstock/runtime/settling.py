@@ -13,6 +13,8 @@ from penstock.models import Graph
 from penstock.planner.consumers import affected
 from penstock.planner.lanes import repairable
 from penstock.planner.ready import ready
+from penstock.runtime.containment import contained
+from penstock.runtime.logs import log
 from penstock.runtime.site import Site
 from penstock.runtime.survey import Survey
 from penstock.runtime.workspace import no_step
@@ -63,9 +65,17 @@ def _cutover(state: State, site: Site, world: World) -> tuple[str, ...]:
     if not building or world.revision != site.project.revision:
         return ()
     survey = Survey(site.graph, world)
-    for name in building:
-        seen = survey.observation(site.graph.interval_model(name))
-        old = world.current.get(name)
-        if repairable(seen) or (old and (old.covered & ready(seen)) - seen.covered):
-            return ()
+    if not all(_complete(survey, name) for name in building):
+        return ()
     return state.cutover(building, [world.working[name].no for name in building])
+
+
+def _complete(survey: Survey, name: str) -> bool:
+    """Whether a rebuilt generation holds what the old one can still hold; one that cannot be judged does not."""
+    try:
+        seen = survey.observation(survey.graph.interval_model(name))
+        old = survey.world.current.get(name)
+        return not repairable(seen) and not (old and (old.covered & ready(seen)) - seen.covered)
+    except BaseException as error:
+        log("cutover_failed", "error", model=name, error=contained(error, model=name).message)
+        return False

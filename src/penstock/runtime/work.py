@@ -23,6 +23,7 @@ from penstock.errors import (
 from penstock.intervals import Interval
 from penstock.planner.observation import Wait
 from penstock.planner.plan import recheck
+from penstock.runtime.containment import contained
 from penstock.runtime.jobs import Wanted, job, readable
 from penstock.runtime.logs import log
 from penstock.runtime.patience import patiently
@@ -89,7 +90,7 @@ class Bench:
 
 
 def work(bench: Bench, lease: Lease) -> Finished:
-    """Do one claimed task to its end; failures are recorded, bugs are not caught."""
+    """Do one claimed task to its end; whatever the attempt raises is recorded as its failure."""
     began = time.monotonic()
     try:
         return _ended(bench, lease, began)
@@ -105,10 +106,11 @@ def _ended(bench: Bench, lease: Lease, began: float) -> Finished:
     except SparkError:  # it did not even start: a fault of this place, not of the task
         bench.patiently(lease, lambda: bench.state.hand_back(lease, "Spark did not start"))
         raise
-    except PenstockError as error:
+    except BaseException as error:
+        failure = contained(error)
         if not bench.engine.alive:  # nothing is wrong with the task: whoever notices that we are gone takes it over
             raise SparkError("Spark ended by itself", hint="see its log; was memory short?") from error
-        return _failed(bench, lease, error, time.monotonic() - began)
+        return _failed(bench, lease, failure, time.monotonic() - began)
     if isinstance(result, Wait):
         bench.patiently(lease, lambda: bench.state.release(lease, result.reason))
         return Finished(lease.order, "released", time.monotonic() - began, error=result.reason)
@@ -178,8 +180,8 @@ def _publish(bench: Bench, lease: Lease, staged: Staged) -> Commit:
 def _sum_up(bench: Bench, staged: Staged) -> None:
     try:
         bench.engine.checkpoint(staged.job.location)
-    except PenstockError as error:  # it is published: whoever publishes next tries again
-        log("checkpoint_failed", "warning", error=str(error))
+    except BaseException as error:  # it is published: whoever publishes next tries again
+        log("checkpoint_failed", "warning", error=contained(error).message)
 
 
 @dataclass(slots=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 
-from penstock.errors import ConflictError, PenstockError, ProjectError, StateError
+from penstock.errors import ConflictError, ProjectError, StateError
 from penstock.models import Source
 from penstock.planner.selection import Selection
 from penstock.runtime.bell import Bell, Stop
+from penstock.runtime.containment import contained
 from penstock.runtime.crew import Crew
 from penstock.runtime.heartbeat import Heartbeat
 from penstock.runtime.logs import log
@@ -136,23 +138,20 @@ class Worker:
 
     def _look_for_scans(self, site: Site) -> None:
         """Sources that no log describes are measured by Spark, which a scheduler has not."""
-        if self._scan is not None:
-            if not self._scan.done():
-                return
-            self._scan.result()  # a bug in there must not go unnoticed
+        if self._scan is not None and not self._scan.done():
+            return
         names = self.state.claim_scans([m.name for m in site.graph.models.values() if isinstance(m, Source)])
         if names:
             self._scan = self._scouts.submit(self._scanned, site, names)
 
     def _scanned(self, site: Site, names: frozenset[str]) -> None:
-        state = self.workspace.connect()
         try:
-            world = state.world()
-            observer = Observer(site, self.workspace.engine, self.workspace.environ)
-            for record, changed in observer.look(names, world):
-                keep(state, world.sources.get(record.model), record, changed)
-                self.metrics.looked(record.model, record.error is None)
-        except PenstockError as error:
-            log("scan_failed", "warning", sources=",".join(sorted(names)), error=error.message)
-        finally:
-            state.close()
+            with closing(self.workspace.connect()) as state:
+                world = state.world()
+                observer = Observer(site, self.workspace.engine, self.workspace.environ)
+                for record, changed in observer.look(names, world):
+                    keep(state, world.sources.get(record.model), record, changed)
+                    self.metrics.looked(record.model, record.error is None)
+        except BaseException as error:
+            self.metrics.error("scan", error)
+            log("scan_failed", "warning", sources=",".join(sorted(names)), error=contained(error).message)
