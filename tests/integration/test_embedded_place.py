@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from penstock.errors import StateError
 from penstock.state.embedded import binaries, place
-from penstock.state.embedded.account import Account, server_account
+from penstock.state.embedded.account import Account, server_accounts
 from penstock.state.embedded.filesystem import is_network
 from penstock.state.embedded.locks import try_lock
 from penstock.state.embedded.patience import poll
@@ -258,12 +259,14 @@ def test_a_place_is_tried_as_the_account_and_left_as_it_was_when_it_fails(tmp_pa
 
 
 def test_the_account_of_root_is_never_root() -> None:
-    assert server_account({}, 1000, 100) == Account(1000, 100)
-    assert server_account({}, 0, 0).uid != 0
-    assert server_account({"PENSTOCK_PG_USER": "daemon"}, 0, 0).uid not in (0, server_account({}, 0, 0).uid)
-    for name in ("root", "0", "no such account"):
+    assert list(server_accounts({}, 1000, 100, "id")) == [Account(1000, 100)]
+    assert 0 not in [account.uid for account in server_accounts({}, 0, 0, "id")]
+    (named,) = server_accounts({"PENSTOCK_PG_USER": "daemon"}, 0, 0, "id")
+    assert named.uid == pwd.getpwnam("daemon").pw_uid
+    assert list(server_accounts({"PENSTOCK_PG_USER": "4321"}, 0, 0, "id")) == [Account(4321, 4321)]
+    for name in ("root", "0", "no such account", "-1", str(2**32)):
         with pytest.raises(StateError, match=name):
-            server_account({"PENSTOCK_PG_USER": name}, 0, 0)
+            list(server_accounts({"PENSTOCK_PG_USER": name}, 0, 0, "id"))
 
 
 def test_the_programs_are_found_in_order_and_no_package_is_imported(

@@ -421,7 +421,7 @@ def test_any_path_will_do(make_project: Callable[[str], Path], name: str) -> Non
 
 
 def test_a_start_that_fails_quotes_the_log_and_holds_no_lock(project: Path) -> None:
-    settings = placed(project).data / "postgresql.conf"
+    settings = placed(project).data / "postgresql.auto.conf"
     good = settings.read_text()
     settings.write_text(good + "no_such_setting = 1\n")
     with pytest.raises(StateError, match="no_such_setting"):

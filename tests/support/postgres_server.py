@@ -18,13 +18,13 @@ from typing import Self
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from penstock.state.embedded.account import server_account
+from penstock.state.embedded.account import usable_accounts
 from penstock.state.embedded.binaries import find, programs_for
 from penstock.state.embedded.cluster import USER, make_cluster, password
 from penstock.state.embedded.folders import make_folders
 from penstock.state.embedded.locks import lock, try_lock
 from penstock.state.embedded.patience import poll
-from penstock.state.embedded.place import Place, control_folder, reason_against
+from penstock.state.embedded.place import Place, control_folder, reason_against_home
 
 HOST = "127.0.0.1"
 _SECONDS = 60.0
@@ -45,12 +45,12 @@ class PostgresServer:
 
     def __init__(self, folder: Path) -> None:
         make_folders(control_folder(folder), 0o700)
-        account = server_account(os.environ, os.geteuid(), os.getegid())
+        account = next(usable_accounts(os.environ, os.geteuid(), os.getegid(), str(folder)))
         home = folder / "server"
-        if problem := reason_against(home, account):
+        if problem := reason_against_home(home, account):
             raise OSError(f"{home}: {problem}")
         self._programs = programs_for(account, find(os.environ))
-        place = Place("test", folder, home, home, account, initialised=False)
+        place = Place("test", folder, home, home / "run", account, initialised=False)
         with _held(place) as held:
             self._place = make_cluster(place, self._programs, held)
         self._process: subprocess.Popen[bytes] | None = None

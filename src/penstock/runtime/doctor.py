@@ -79,9 +79,8 @@ def _postgres(project: Project, environ: Mapping[str, str]) -> Finding:
     if seen.problems:
         return Finding("postgresql", False, "; ".join(seen.problems), "or give a PostgreSQL server as `state:`")
     running = f"running as pid {seen.running_pid}" if seen.running_pid else "starts on first use"
-    return Finding(
-        "postgresql", True, f"{seen.version} embedded, {running}, data in {seen.home or 'a place to be chosen'}"
-    )
+    place = seen.home or "a place to be chosen"
+    return Finding("postgresql", True, f"{seen.version} embedded, {running}, as {seen.account}, data in {place}")
 
 
 def _warehouse(project: Project) -> Finding:

@@ -17,11 +17,13 @@ from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 from penstock.errors import StateError
-from penstock.state.embedded.account import Account
+from penstock.state.embedded.account import Account, described, usable_accounts
 from penstock.state.embedded.binaries import Programs, find, programs_for, programs_in
 from penstock.state.embedded.cluster import USER, make_cluster, password, refuse_other_version
+from penstock.state.embedded.configuration import PORT
 from penstock.state.embedded.folders import make_folders
-from penstock.state.embedded.launch import PORT, Up, answering, ensure_watcher, launch, up_or_down
+from penstock.state.embedded.handover import hand_over
+from penstock.state.embedded.launch import Up, answering, ensure_watcher, launch, up_or_down
 from penstock.state.embedded.locks import lock, locked
 from penstock.state.embedded.place import Place, control_folder, read_place, refuse, settle
 from penstock.state.embedded.server import Inspection
@@ -77,10 +79,12 @@ def inspect(project: Path, environ: Mapping[str, str]) -> Inspection:
     problems: list[str] = []
     programs: Programs | None = None
     place: Place | None = None
+    account: Account | None = None
     try:
         place = read_place(project)
         if place is not None:
             refuse(project, place)
+        account = place.account if place else next(usable_accounts(environ, os.geteuid(), os.getegid(), ""))
     except (StateError, OSError) as error:
         problems.append(str(error))
     try:
@@ -92,9 +96,14 @@ def inspect(project: Path, environ: Mapping[str, str]) -> Inspection:
         version=programs.version if programs else None,
         home=place.home if place else None,
         log=place.log if place else None,
+        account=_words(account, chosen=place is not None) if account else None,
         running_pid=answering(place) if place else None,
         problems=tuple(problems),
     )
+
+
+def _words(account: Account, *, chosen: bool) -> str:
+    return described(account) if chosen or account.has_entry else "an unused uid"
 
 
 def _start(project: Path, environ: Mapping[str, str]) -> Place:
@@ -105,6 +114,7 @@ def _start(project: Path, environ: Mapping[str, str]) -> Place:
         return place
     held = found.held
     try:
+        place = hand_over(place, environ)
         programs = programs_for(place.account, find(environ))
         place = make_cluster(place, programs, held)
         refuse_other_version(place, programs)

@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock.errors import StateError
+from penstock.state.embedded.account import SHARED, Account, entry
 from penstock.state.embedded.binaries import Programs
-from penstock.state.embedded.folders import sync_folder, write_private
+from penstock.state.embedded.folders import give_all, make_folders, sync_folder, write_private
 from penstock.state.embedded.place import Place, control_folder, start_empty, write_place
 
 USER = "postgres"
@@ -43,7 +44,13 @@ def make_cluster(place: Place, programs: Programs, held: int) -> Place:
         unfinished = place.home / "data.new"
         shutil.rmtree(unfinished, ignore_errors=True)
         word = secrets.token_urlsafe(24)
-        _initdb(place, programs, unfinished, word, held)
+        maker = maker_account(place.account)
+        make_folders(unfinished, 0o700)
+        if os.geteuid() == 0:
+            os.chown(unfinished, maker.uid, maker.gid)
+        _initdb(maker, programs, unfinished, word, held)
+        if maker != place.account:
+            give_all(unfinished, maker.uid, place.account.uid, place.account.gid)
         write_private(secret_file(place.project), word + "\n")
         _sync(unfinished)
         unfinished.rename(place.data)
@@ -63,22 +70,38 @@ def refuse_other_version(place: Place, programs: Programs) -> None:
         )
 
 
-def _initdb(place: Place, programs: Programs, data: Path, word: str, held: int) -> None:
+def maker_account(account: Account) -> Account:
+    """As whom initdb runs: the server's account, or for a moment a user that the system knows, in the server's group.
+
+    Other programs of that user are not in that group: they cannot enter the folder above, nor trace the process.
+    """
+    if account.has_entry:
+        return account
+    for found in map(entry, SHARED):
+        if found is not None and found.pw_uid != 0:
+            return Account(found.pw_uid, account.gid)
+    raise StateError(
+        f"initdb does not run as uid {account.uid}, which has no name, and there is neither {' nor '.join(SHARED)}",
+        hint="set PENSTOCK_PG_USER to an account with a name, or give a PostgreSQL server as `state:`",
+    )
+
+
+def _initdb(account: Account, programs: Programs, data: Path, word: str, held: int) -> None:
     reading, writing = os.pipe()
     try:
         if os.geteuid() == 0:
-            os.fchown(reading, place.account.uid, place.account.gid)  # else /dev/fd/N cannot be opened as that uid
+            os.fchown(reading, account.uid, account.gid)  # else /dev/fd/N cannot be opened as that uid
         os.write(writing, word.encode() + b"\n")
         os.close(writing)
         command = [str(programs.folder / "initdb"), "-D", str(data), "-U", USER, f"--pwfile=/dev/fd/{reading}"]
-        done = place.account.run([*command, *_options(programs)], keep=(reading, held))
+        done = account.run([*command, *_options(programs)], keep=(reading, held))
     except (OSError, subprocess.SubprocessError) as error:
-        raise StateError(f"initdb cannot be run as uid {place.account.uid}: {error}", hint=_DSN) from error
+        raise StateError(f"initdb cannot be run as uid {account.uid}: {error}", hint=_DSN) from error
     finally:
         os.close(reading)
     if done.returncode != 0:
         said = done.stdout.strip()[-_TAIL_CHARACTERS:]
-        raise StateError(f"initdb could not make a database in {place.home}:\n{said}", hint=_DSN)
+        raise StateError(f"initdb could not make a database in {data.parent}:\n{said}", hint=_DSN)
 
 
 def _options(programs: Programs) -> tuple[str, ...]:

@@ -54,3 +54,13 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def give_all(folder: Path, old: int, uid: int, gid: int) -> None:
+    """What `old` owns there becomes another's; what is not its own, or only linked from there, stays as it is."""
+    if not folder.exists():
+        return
+    for _, folders, files, handle in os.fwalk(folder):
+        for name in (os.curdir, *folders, *files):
+            if os.stat(name, dir_fd=handle, follow_symlinks=False).st_uid == old:
+                os.chown(name, uid, gid, dir_fd=handle, follow_symlinks=False)

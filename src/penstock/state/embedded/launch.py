@@ -15,30 +15,15 @@ from pathlib import Path
 from penstock.errors import StateError
 from penstock.state.embedded import watch
 from penstock.state.embedded.binaries import Programs
+from penstock.state.embedded.configuration import command, configure
 from penstock.state.embedded.locks import keep_owner, try_lock
 from penstock.state.embedded.patience import poll
 from penstock.state.embedded.place import Place, control_folder
 
-PORT = 5432
 _START_SECONDS = 120.0
 _ORPHAN_SECONDS = 60.0
 _LARGEST_LOG_BYTES = 4_000_000
 _TAIL_BYTES = 2000
-
-# Given on the command line, so that a database made by an older Penstock gets them too.
-_SETTINGS = {
-    "listen_addresses": "",
-    "unix_socket_permissions": "0700",
-    "shared_buffers": "32MB",
-    "max_connections": "300",
-    "max_wal_size": "256MB",
-    "min_wal_size": "32MB",
-    "wal_level": "minimal",
-    "max_wal_senders": "0",
-    "autovacuum_naptime": "15s",
-    "idle_in_transaction_session_timeout": "60s",
-    "log_line_prefix": "%m [%p] %a ",
-}
 
 
 def answering(place: Place) -> int | None:
@@ -102,13 +87,14 @@ def launch(place: Place, programs: Programs, held: int) -> None:
     """Start the server, which inherits `held`, and wait until it is ready; close `held` in any case."""
     log = _open_log(place)
     try:
+        configure(place)
         # The lock is ours, so whatever these files say is about a server that is gone, even if its pid lives again.
         for stale in (place.data / "postmaster.pid", place.socket, place.socket.with_name(f"{place.socket.name}.lock")):
             stale.unlink(missing_ok=True)
         before = os.fstat(log).st_size
         # Through a shell, so that the server is a child of init and never a zombie of this process.
         place.account.run(
-            ["/bin/sh", "-c", 'umask 077; "$@" &', "sh", *_command(place, programs)], keep=(held,), output=log
+            ["/bin/sh", "-c", 'umask 077; "$@" &', "sh", *command(place, programs)], keep=(held,), output=log
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise StateError(f"PostgreSQL cannot be run as uid {place.account.uid}: {error}") from error
@@ -127,15 +113,6 @@ def launch(place: Place, programs: Programs, held: int) -> None:
         f"the embedded PostgreSQL {problem}; {place.log} ends with:\n{_tail(place.log, before)}",
         hint="repair what it complains about, or give a PostgreSQL server as `state:`",
     )
-
-
-def _command(place: Place, programs: Programs) -> list[str]:
-    settings = dict(_SETTINGS)
-    if programs.major >= 18:
-        settings["io_method"] = "sync"  # no extra worker processes for a database this small
-    options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-    server = str(programs.folder / "postgres")
-    return [server, "-D", str(place.data), "-k", str(place.run), "-p", str(PORT), *options]
 
 
 def _open_log(place: Place) -> int:

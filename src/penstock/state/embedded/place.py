@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.errors import StateError
-from penstock.state.embedded.account import Account, server_account
+from penstock.state.embedded.account import Account, usable_accounts
 from penstock.state.embedded.binaries import MACHINE_FOLDER
 from penstock.state.embedded.filesystem import is_network
 from penstock.state.embedded.folders import make_folders, unmake_folders, write_private
@@ -39,6 +39,10 @@ class Place:
     @property
     def data(self) -> Path:
         return self.home / "data"
+
+    @property
+    def configuration(self) -> Path:
+        return self.home / "conf"
 
     @property
     def log(self) -> Path:
@@ -122,7 +126,7 @@ def refuse(project: Path, place: Place) -> None:
             f"the database of {project} belongs to uid {place.account.uid}, not to uid {os.geteuid()}",
             hint="run this command as that user",
         )
-    if not place.initialised and (reason := reason_against(place.home, place.account)):
+    if not place.initialised and (reason := reason_against_home(place.home, place.account)):
         raise StateError(f"no database can be made in {place.home}: {reason}", hint=start_empty(project))
 
 
@@ -160,7 +164,6 @@ def candidates(project: Path, environ: Mapping[str, str], ident: str, uid: int) 
 def choose(project: Path, environ: Mapping[str, str], *, uid: int, gid: int) -> Place:
     """The first candidate that works when tried as the server's account."""
     ident = secrets.token_hex(6)
-    account = server_account(environ, uid, gid)
     homes = tuple(candidates(project, environ, ident, uid))
     for home in homes:
         if (home / "data").exists():
@@ -169,23 +172,47 @@ def choose(project: Path, environ: Mapping[str, str], *, uid: int, gid: int) -> 
                 hint=f"restore that file and `secret` beside it, or {start_empty(project)}",
             )
     against: list[str] = []
-    for home in homes:
-        reason = reason_against(home, account)
-        if reason is None:
-            return Place(ident, project, home, home / "run", account, initialised=False)
-        against.append(f"{home}: {reason}")
+    for account in usable_accounts(environ, uid, gid, ident):
+        for home in homes:
+            reason = reason_against_home(home, account)
+            if reason is None:
+                return Place(ident, project, home, home / "run", account, initialised=False)
+            against.append(f"{home}: {reason}")
     raise StateError(
         f"no place for the embedded PostgreSQL of {project}: {'; '.join(against)}",
         hint="set PENSTOCK_PG_HOME to a local folder, or give a PostgreSQL server as `state:`",
     )
 
 
+def reason_against_home(home: Path, account: Account) -> str | None:
+    """Why the database of this account cannot live there, found by trying; None when it can.
+
+    What root makes stays root's, and others only pass through: the server owns folders inside, not what stands beside.
+    """
+    made: tuple[Path, ...] = ()
+    try:
+        made = make_folders(home.parent, 0o755 if os.geteuid() == 0 else 0o700)
+        made += make_folders(home, 0o700)
+        if made and os.geteuid() == 0:
+            pass_through(home, account)
+        reason = reason_against(home / "run", account)
+    except OSError as error:
+        reason = str(error)
+    if reason is not None:
+        unmake_folders(made)
+    return reason
+
+
+def pass_through(home: Path, account: Account) -> None:
+    os.chown(home, 0, account.gid, follow_symlinks=False)
+    home.chmod(0o710)
+
+
 def reason_against(home: Path, account: Account) -> str | None:
     """Why the account cannot keep its files in this folder, found by trying; None when it can."""
     made: tuple[Path, ...] = ()
     try:
-        made = make_folders(home.parent, 0o755 if os.geteuid() == 0 else 0o700)
-        made += _own_folder(home, account)
+        made = _own_folder(home, account)
         if is_network(home):
             reason: str | None = "it is on a network file system"
         elif home.stat().st_uid != account.uid or home.stat().st_mode & 0o077:

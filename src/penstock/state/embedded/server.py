@@ -20,6 +20,8 @@ class Inspection:
     version: str | None
     home: Path | None
     log: Path | None
+    account: str | None
+    """As whom it runs, in words."""
     running_pid: int | None
     problems: tuple[str, ...]
 
