@@ -128,7 +128,7 @@ def test_s1_18_one_of_the_two_schedules_stays_on(tmp_path: Path) -> None:
             "m.sql:4: fill.direction must be head or tail, not 'haed'; did you mean 'head'?",
         ),
         ("interval: soon\nposition: at\n", "m.sql:2: interval must be a length such as 1 hour"),
-        (BASE + "retries: many\n", "m.sql:4: retries must be a whole number of at least 0, not 'many'"),
+        (BASE + "retries: many\n", "m.sql:4: retries must be a whole number from 0 to 2147483647, not 'many'"),
         (BASE + "tags: slow\n", "m.sql:4: tags must be a list"),
         (BASE + "limits: {min: 2026-13-01}\n", "m.sql:4: limits.min: '2026-13-01' is no position"),
         (BASE + "checks: [{unique: at, not_null: at}]\n", "m.sql:4: an item of checks must have exactly one of"),

@@ -232,7 +232,7 @@ DOUBLING = [
 def test_nothing_inside_a_template_can_be_doubled_without_end(doubled: str) -> None:
     begin = "{% macro twice(s) %}{{ s }}{{ s }}{% endmacro %}{% set n = namespace(s='aaaa', l=[1, 2, 3, 4], i=7) %}"
     loop = f"{begin}{{% for i in range(22) %}}{doubled}{{% endfor %}}"
-    with pytest.raises(TemplateProblem, match=r"more than 1000000 characters|for small numbers|for numbers"):
+    with pytest.raises(TemplateProblem, match=r"more than 256000 characters|for small numbers|for numbers"):
         rendered(loop, {"range": Span("range", {})})
 
 
@@ -243,7 +243,7 @@ def test_nothing_inside_a_template_can_be_doubled_without_end(doubled: str) -> N
         ("{{ ', '.join(['a', 'b']) }}", "a, b"),
         ("{{ [n, n]|join('-', attribute='s') }}", "x-x"),
         ("{{ 'a-b-c'|replace('-', '', 1) }} {{ 'a-b'.replace('-', '+') }}", "ab-c a+b"),
-        ("{{ range(50000)|join(',')|length }}", "288889"),
+        ("{{ range(20000)|join(',')|length }}", "108889"),
         ("{{ 1 + 2 }} {{ [1] + [2] }} {{ 'a' + 'b' }} {{ 'a' ~ 1 ~ none }}", "3 [1, 2] ab a1None"),
         ("{{ 7.255|round(2) }} {{ 7.251|round(2, 'ceil') }} {{ [1, 2]|sum }} {{ 3 * 4 }}", "7.25 7.26 3 12"),
         ("{% for a in ['x', 'y'] %}{{ loop.index }}{{ a }}{{ '' if loop.last else ',' }}{% endfor %}", "1x,2y"),

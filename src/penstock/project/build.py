@@ -21,6 +21,7 @@ from penstock.project import values
 from penstock.project.checks import built_checks
 from penstock.project.documents import Node, Scalar
 from penstock.project.drafts import NOT_YET, Draft
+from penstock.project.limits import MAX_SECONDS
 from penstock.project.link import Linked, Member, Members, environment
 from penstock.project.problems import Problems, Where
 from penstock.project.settings import Settings, is_relative
@@ -255,7 +256,11 @@ class Builder:
             said = f"{name}: {node.raw!r} is a time, but the axis is {axis!r}; write a number of positions"
             self.problems.add(node.where, said)
             return default
-        return values.length(node, default)
+        found = values.length(node, default)
+        if found > MAX_SECONDS and axis in (SECOND, None):
+            self.problems.add(node.where, f"{name}: {node.raw} seconds is too long; {MAX_SECONDS} are the most")
+            return default
+        return found
 
     def check_bounded(self, linked: Linked, model: IntervalModel) -> None:
         """Without a positioned input nothing says where the data starts and ends."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import yaml
 
+from penstock.project.limits import LONG_NUMBER, MAX_DIGITS, long_number
 from penstock.project.problems import Problems, Where
 
 Plain: TypeAlias = str | int | float | bool | None
@@ -24,7 +25,7 @@ _CONSTANTS: Mapping[str, Plain] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
-_TAGS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map"))
+_TAGS = frozenset({None, "!", *(f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map"))})
 _PLACEHOLDER = re.compile(r"""(?<!["'\w])\{\{\s*[\w.]+\s*\}\}[\w.]*""")
 _MAX_NODES = 50_000
 _MAX_DEPTH = 40
@@ -70,22 +71,26 @@ Node: TypeAlias = Scalar | Items | Table
 
 def read_document(text: str, file: str, problems: Problems, first_line: int = 1) -> Node | None:
     """The one document in `text`, whose first line is line `first_line` of `file`; None when it cannot be read."""
+    if (line := long_number(text)) is not None:
+        problems.add(Where(file, first_line + line - 1), f"not valid YAML: {LONG_NUMBER}")
+        return None
+    reader = _Reader(file, first_line, problems)
     try:
-        root = yaml.compose("\n" * (first_line - 1) + text, Loader=_Untyped)
+        node = reader.document(text)
     except yaml.YAMLError as error:
         _report(error, text, file, first_line, problems)
         return None
-    if root is None:
-        return Table({}, {}, Where(file, first_line))
-    walk = _Walk(file, problems)
-    node = walk.node(root, 0)
-    if walk.odd_key:
+    except _TooLarge as error:
+        problems.add(error.where, "the YAML is nested too deeply or refers to itself too often")
+        return None
+    if reader.odd_key:
         unquoted = tuple(_unquoted(text, file, first_line))
         for where, found in unquoted:
             _say_quote(where, found, problems)
         if not unquoted:
-            problems.add(walk.odd_key, "a key must be plain text, not a list or a mapping")
-    return None if walk.odd_key or walk.too_large else node
+            problems.add(reader.odd_key, "a key must be plain text, not a list or a mapping")
+        return None
+    return node
 
 
 def merged(below: Node, above: Node) -> Node:
@@ -99,58 +104,95 @@ def merged(below: Node, above: Node) -> Node:
     return Table(entries, lines, below.where)
 
 
-class _Untyped(_Loader):  # type: ignore[misc]  # the C loader where there is one
-    """Leaves plain scalars to us: PyYAML would read them by YAML 1.1."""
+class _TooLarge(Exception):  # noqa: N818  # never leaves this module
+    def __init__(self, where: Where) -> None:
+        self.where = where
 
-    yaml_implicit_resolvers: ClassVar[dict[str, object]] = {}
 
+class _Reader:
+    """From events to values with lines, and no further than the limits: nothing large is ever made of a small text."""
 
-class _Walk:
-    """From nodes with marks to values with lines."""
-
-    def __init__(self, file: str, problems: Problems) -> None:
-        self.file, self.problems = file, problems
+    def __init__(self, file: str, first_line: int, problems: Problems) -> None:
+        self.file, self.first_line, self.problems = file, first_line, problems
         self.odd_key: Where | None = None
-        self.too_large = False
         self._count = 0
+        self._anchors: dict[str, tuple[Node, int]] = {}
+        self._open: set[str] = set()
+        self._events: Iterator[yaml.Event] = iter(())
 
-    def node(self, node: yaml.Node, depth: int) -> Node:
-        where = Where(self.file, node.start_mark.line + 1)
-        self._count += 1
+    def document(self, text: str) -> Node:
+        # plain scalars are left to us: PyYAML would read them by YAML 1.1
+        self._events = yaml.parse(text, Loader=_Loader)
+        next(self._events)
+        if isinstance(next(self._events), yaml.StreamEndEvent):
+            return Table({}, {}, Where(self.file, self.first_line))
+        node = self._node(next(self._events), 0)
+        next(self._events)
+        after = next(self._events)
+        if not isinstance(after, yaml.StreamEndEvent):
+            said = "not valid YAML: there is more than one YAML document; keep one"
+            self.problems.add(self._where(after), said)
+        return node
+
+    def _where(self, event: Any) -> Where:
+        return Where(self.file, event.start_mark.line + self.first_line)
+
+    def _node(self, event: Any, depth: int) -> Node:
+        where, before, mark = self._where(event), self._count, event.start_mark
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor in self._open:
+                raise _TooLarge(where)
+            if event.anchor not in self._anchors:
+                raise yaml.composer.ComposerError(None, None, f"found undefined alias {event.anchor!r}", mark)
+            node, size = self._anchors[event.anchor]
+            self._counted(size, where, depth)
+            return node
+        self._counted(1, where, depth)
+        if event.tag not in _TAGS:
+            self.problems.add(where, f"the YAML tag {event.tag!r} is not supported; remove it")
+        if event.anchor is None:
+            return self._value(event, where, depth)
+        self._open.add(event.anchor)
+        node = self._value(event, where, depth)
+        self._open.discard(event.anchor)
+        self._anchors[event.anchor] = (node, self._count - before)
+        return node
+
+    def _counted(self, size: int, where: Where, depth: int) -> None:
+        self._count += size
         if depth > _MAX_DEPTH or self._count > _MAX_NODES:
-            if not self.too_large:
-                self.problems.add(where, "the YAML is nested too deeply or refers to itself too often")
-            self.too_large = True
-            return Scalar(None, "", where)
-        if node.tag not in _TAGS:
-            self.problems.add(where, f"the YAML tag {node.tag!r} is not supported; remove it")
-        if isinstance(node, yaml.ScalarNode):
-            text = str(node.value)
-            return Scalar(text if node.style else plain(text), text, where)
-        if isinstance(node, yaml.SequenceNode):
-            return Items(tuple(self.node(item, depth + 1) for item in node.value), where)
-        return self._table(node, where, depth)
+            raise _TooLarge(where)
 
-    def _table(self, node: yaml.Node, where: Where, depth: int) -> Table:
+    def _value(self, event: Any, where: Where, depth: int) -> Node:
+        if isinstance(event, yaml.ScalarEvent):
+            text = str(event.value)
+            return Scalar(text if event.style else plain(text), text, where)
+        if isinstance(event, yaml.SequenceStartEvent):
+            items: list[Node] = []
+            while not isinstance(inner := next(self._events), yaml.SequenceEndEvent):
+                items.append(self._node(inner, depth + 1))
+            return Items(tuple(items), where)
+        return self._table(where, depth)
+
+    def _table(self, where: Where, depth: int) -> Table:
         entries: dict[str, Node] = {}
         lines: dict[str, Where] = {}
-        for key, value in node.value:
-            at = Where(self.file, key.start_mark.line + 1)
-            if not isinstance(key, yaml.ScalarNode):
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            at = self._where(event)
+            key, value = self._node(event, depth + 1), self._node(next(self._events), depth + 1)
+            if not isinstance(key, Scalar):
                 self.odd_key = self.odd_key or at
-                continue
-            name = str(key.value)
-            if name in entries:
-                self.problems.add(at, f"the key {name!r} stands twice; it is also on line {lines[name].line}")
-                continue
-            entries[name], lines[name] = self.node(value, depth + 1), at
+            elif key.raw in entries:
+                self.problems.add(at, f"the key {key.raw!r} stands twice; it is also on line {lines[key.raw].line}")
+            else:
+                entries[key.raw], lines[key.raw] = value, at
         return Table(entries, lines, where)
 
 
 def plain(text: str) -> Plain:
     """An unquoted scalar by the YAML 1.2 core schema: `NO`, `off`, `1:30` and dates are text."""
-    if text in _CONSTANTS:
-        return _CONSTANTS[text]
+    if text in _CONSTANTS or len(text) > MAX_DIGITS:
+        return _CONSTANTS.get(text, text)
     if _INTEGER.fullmatch(text):
         return int(text)
     if _OCTAL.fullmatch(text):
@@ -164,15 +206,13 @@ def plain(text: str) -> Plain:
 
 def _report(error: yaml.YAMLError, text: str, file: str, first_line: int, problems: Problems) -> None:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    line = mark.line + 1 if mark else first_line
+    line = mark.line + first_line if mark else first_line
     unquoted = tuple(_unquoted(text, file, first_line))
     for where, found in unquoted:
         _say_quote(where, found, problems)
     if unquoted:
         return
     what = getattr(error, "problem", None) or str(error)
-    if "single document" in str(error):
-        what = "there is more than one YAML document; keep one"
     last = first_line + text.count("\n")
     problems.add(Where(file, min(line, last)), f"not valid YAML: {what}")
 

@@ -12,9 +12,10 @@ from penstock.project import values
 from penstock.project.documents import Node, Scalar, Table, merged
 from penstock.project.files import ModelFile
 from penstock.project.keys import BY_NAME, REQUIRED, TYPES, keys_of
+from penstock.project.limits import cut
 from penstock.project.problems import Problems, Where, did_you_mean
 from penstock.project.settings import Settings
-from penstock.project.shapes import IDENTIFIER
+from penstock.project.shapes import IDENTIFIER, IDENTIFIER_RULE
 
 NOT_YET = "is not built yet in this release"
 _LATER_VALUES = (("manage", "user"), ("on_schema_change", "rebuild"))
@@ -125,7 +126,7 @@ def _name(file: ModelFile, keys: Table, settings: Settings, problems: Problems) 
             hint = f"write `{key}:`" if key not in keys.entries else None
             problems.add(
                 keys.at(key) if key in keys.entries else Where(file.file, 1),
-                f"{part!r} cannot be the name of a {key}: use letters, digits and _, and start with a letter or _",
+                f"{cut(part)!r} cannot be the name of a {key}: {IDENTIFIER_RULE}",
                 hint,
             )
             return None

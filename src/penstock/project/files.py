@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from penstock.errors import UsageError
 from penstock.project.documents import Node, Table, read_document
+from penstock.project.limits import MAX_FILE_BYTES, MAX_SCRIPT_BYTES, cut
 from penstock.project.problems import Problems, Where
 from penstock.project.settings import CONFIG, KINDS, Kind, Settings
 
@@ -52,18 +54,39 @@ def find_root(start: Path) -> Path:
 def collect(root: Path, settings: Settings, problems: Problems) -> dict[str, bytes]:
     """The model files and scripts of the project, by their path as the settings spell it."""
     found: dict[str, bytes] = {}
-    inside = (root.resolve(),)
-    allowed = (*inside, *((root / path).resolve() for path in settings.configured_paths))
+    inside = root.resolve()
     for kind in KINDS:
         for path in settings.paths[kind]:
-            if not (root / path).exists() and path in settings.configured_paths:
-                problems.add(settings.configured_paths[path], f"paths.{kind}: there is no {path!r}")
-            for name, real in _walk(root, path, allowed, problems):
+            real, where = (root / path).resolve(), settings.configured_paths.get(path)
+            if where is not None and not real.is_relative_to(inside):
+                said = f"paths.{kind}: {cut(path)!r} lies outside of the project"
+                problems.add(where, said, "move the files into the project's folder")
+                continue
+            if where is not None and not real.exists():
+                problems.add(where, f"paths.{kind}: there is no {cut(path)!r}")
+            for name, file in _walk(root, path, inside, problems):
                 if PurePosixPath(name).suffix.lower() in _MODEL_ENDINGS:
-                    found[name] = real.read_bytes()
-    for name, real in _walk(root, _SCRIPTS, inside, problems):
-        found[name] = real.read_bytes()
+                    _take(name, file, MAX_FILE_BYTES, found, problems)
+    for name, file in _walk(root, _SCRIPTS, inside, problems):
+        _take(name, file, MAX_SCRIPT_BYTES, found, problems)
     return dict(sorted(found.items()))
+
+
+def content(path: Path, most: int) -> bytes:
+    """What is in a file, unless that is more than `most` bytes: a ValueError, before anything of it is read."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError("it is not a regular file")
+    if status.st_size > most:
+        raise ValueError(f"the file has {status.st_size} bytes; {most} are the most")
+    return path.read_bytes()
+
+
+def _take(name: str, file: Path, most: int, found: dict[str, bytes], problems: Problems) -> None:
+    try:
+        found[name] = content(file, most)
+    except ValueError as error:
+        problems.add(Where(name, 1), str(error))
 
 
 def model_files(files: Mapping[str, bytes], settings: Settings, problems: Problems) -> Iterator[ModelFile]:
@@ -84,32 +107,35 @@ def model_files(files: Mapping[str, bytes], settings: Settings, problems: Proble
         yield _read(name, kinds[0], text, problems)
 
 
-def _walk(root: Path, path: str, allowed: tuple[Path, ...], problems: Problems) -> Iterator[tuple[str, Path]]:
-    """Files under `path` with their names in the bundle. Links are followed once, and only into `allowed` places."""
+def _walk(root: Path, path: str, inside: Path, problems: Problems) -> Iterator[tuple[str, Path]]:
+    """Files under `path` with their names in the bundle. Links are followed once, and never out of the project."""
     top, prefix = root / path, PurePosixPath(_normal(path))
 
     def is_allowed(name: PurePosixPath, real: Path) -> bool:
-        inside = any(real.is_relative_to(place) for place in allowed)
-        if not inside:
+        allowed = real.is_relative_to(inside)
+        if not allowed:
             problems.add(Where(str(name), 1), f"it is a link to {real}, outside of the project")
         elif not real.exists():
             problems.add(Where(str(name), 1), f"it is a link to {real}, which is not there")
-        return inside and real.exists()
+        return allowed and real.exists()
 
     if top.is_file() and is_allowed(prefix, top.resolve()):
         yield str(prefix), top.resolve()
     seen: set[Path] = set()
     for folder, folders, names in os.walk(top, followlinks=True):
-        here, inside = Path(folder).resolve(), prefix / Path(folder).relative_to(top).as_posix()
-        if here in seen or not is_allowed(inside, here):
+        here, below = Path(folder).resolve(), prefix / Path(folder).relative_to(top).as_posix()
+        if here in seen or not is_allowed(below, here):
             folders.clear()
             continue
         seen.add(here)
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "__pycache__")
-        for name in sorted(names):
-            real = (Path(folder) / name).resolve()
-            if not name.startswith(".") and is_allowed(inside / name, real):
-                yield str(inside / name), real
+        for name in sorted(name for name in names if not name.startswith(".")):
+            file = here / name
+            # only a link can lead elsewhere, and looking behind each name would cost more than reading the file
+            if not file.is_symlink():
+                yield f"{below}/{name}" if str(below) != "." else name, file
+            elif is_allowed(below / name, file.resolve()):
+                yield str(below / name), file.resolve()
 
 
 def _normal(path: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from penstock.models import ModelType
 from penstock.planner import cadence
+from penstock.project.limits import MAX_NAME, MAX_SCHEMA_NAME, MAX_SPAN
 from penstock.project.shapes import (
     FLAG,
     IDENTIFIER,
@@ -14,6 +15,7 @@ from penstock.project.shapes import (
     PLAIN,
     SHARE,
     TEXT,
+    TIME,
     WHOLE,
     Choice,
     Either,
@@ -71,7 +73,7 @@ _CHECK_KINDS: tuple[tuple[str, Shape], ...] = (
         "relationships",
         TableOf((Key("column", NAME), Key("to", _DEPENDENCY_NAME), Key("field", NAME)), ("column", "to", "field")),
     ),
-    ("row_count", TableOf((Key("min", integer(0)), Key("max", integer(0))))),
+    ("row_count", TableOf((Key("min", integer(0, MAX_SPAN)), Key("max", integer(0, MAX_SPAN))))),
     ("expression", TEXT),
 )
 CHECK_KINDS = tuple(kind for kind, _ in _CHECK_KINDS)
@@ -83,11 +85,11 @@ POSITION = Either(
 )
 _SCAN = TableOf(
     (
-        Key("incremental", LENGTH, "how often to look beyond the known bounds"),
-        Key("full", LENGTH, "how often to look at all of it"),
+        Key("incremental", TIME, "how often to look beyond the known bounds"),
+        Key("full", TIME, "how often to look at all of it"),
     )
 )
-_CACHE = TableOf((Key("incremental_scan_interval", LENGTH), Key("full_scan_interval", LENGTH)))
+_CACHE = TableOf((Key("incremental_scan_interval", TIME), Key("full_scan_interval", TIME)))
 _INTERVAL_TABLE = TableOf(
     (
         Key("max", LENGTH, "the longest chunk"),
@@ -130,7 +132,7 @@ MODEL_KEYS: tuple[Key, ...] = (
     Key("completeness", Choice(("watermark", "inclusive")), "is the largest position already complete?", _SOURCE),
     Key("scan", _SCAN, "how often to look", _SOURCE),
     Key("cache", _CACHE, "another spelling of scan", _SOURCE),
-    Key("ttl", LENGTH, "another spelling of scan: both intervals at once", _SOURCE),
+    Key("ttl", TIME, "another spelling of scan: both intervals at once", _SOURCE),
     Key("exec", _COMMAND, "a program instead of a query", _SOURCE | _INTERVAL | _FULL),
     Key("interval", _INTERVAL_SHAPE, "how long one chunk is", _INTERVAL),
     Key("schedules", _SCHEDULES, "default: on every change upstream", _INTERVAL),
@@ -149,7 +151,7 @@ MODEL_KEYS: tuple[Key, ...] = (
     Key("cluster_by", _COLUMNS, "how rows are laid out in files", _BUILT),
     Key(
         "target_lag",
-        Either((_LAG_WORDS, *LENGTH.shapes), f"a duration, {_LAG_WORDS.expected}"),
+        Either((_LAG_WORDS, *TIME.shapes), f"a duration, {_LAG_WORDS.expected}"),
         "how old it may get",
         _DYNAMIC,
     ),
@@ -166,7 +168,7 @@ MODEL_KEYS: tuple[Key, ...] = (
     Key("manage", Choice(("engine", "user")), "who creates the table", _BUILT),
     Key("on_schema_change", Choice(("add_columns", "fail", "rebuild")), "default: add_columns", _BUILT),
     Key("live", FLAG, "one stable table, no generations", _BUILT),
-    Key("timeout", LENGTH, "for one attempt", _ALL),
+    Key("timeout", TIME, "for one attempt", _ALL),
     Key("retries", integer(0), "after a failure that may pass", _ALL),
 )
 BY_NAME = {key.name: key for key in MODEL_KEYS}
@@ -195,12 +197,18 @@ _DEFAULTS = (
     "fill",
     "scan",
 )
+_SCHEMA_NAME = text(
+    f"a name of letters, digits and _, {MAX_SCHEMA_NAME} at most", rf"[A-Za-z_][A-Za-z0-9_]{{0,{MAX_SCHEMA_NAME - 1}}}"
+)
+_PROJECT_NAME = text(
+    f"a name of letters, digits, _ and -, {MAX_NAME} at most", rf"[A-Za-z][A-Za-z0-9_-]{{0,{MAX_NAME - 1}}}"
+)
 _PATHS = Either((TEXT, ListOf(TEXT)), "a path or a list of them")
 _GLOB = TableOf((Key("pattern", TEXT), Key("concurrency", integer(1))), required=("pattern",))
 TARGET = TableOf(
     (
         Key("state", TEXT, "postgresql://…; without it an embedded PostgreSQL is used"),
-        Key("schema", NAME, "the PostgreSQL schema of this deployment"),
+        Key("schema", _SCHEMA_NAME, "the PostgreSQL schema of this deployment"),
         Key("spark", TableOf((Key("master", TEXT), Key("conf", MapOf(PLAIN)))), "how Spark is started"),
         Key("storage", MapOf(PLAIN), "credentials and endpoint of the object store"),
         Key("warehouse", TEXT, "where our tables live"),
@@ -214,7 +222,7 @@ OVERRIDE = TableOf(
 )
 PROJECT = TableOf(
     (
-        Key("name", text("a name of letters, digits, _ and -", "[A-Za-z][A-Za-z0-9_-]*"), "the project's name"),
+        Key("name", _PROJECT_NAME, "the project's name"),
         Key("warehouse", TEXT, "where our tables live"),
         Key("databases", TableOf((Key("external", NAME), Key("transformation", NAME))), "default databases"),
         Key("paths", TableOf((Key("external", _PATHS), Key("transformation", _PATHS))), "where model files are"),
@@ -229,7 +237,7 @@ PROJECT = TableOf(
                     Key("concurrency", integer(1)),
                     Key("models", ListOf(Either((TEXT, _GLOB), "a glob or a mapping with pattern and concurrency"))),
                     Key("tags", ListOf(PLAIN)),
-                    Key("shutdown_timeout", LENGTH),
+                    Key("shutdown_timeout", TIME),
                 )
             ),
             "what one worker does",
@@ -238,9 +246,9 @@ PROJECT = TableOf(
             "scheduler",
             TableOf(
                 (
-                    Key("sweep", LENGTH, "how often to look at everything, whether told to or not"),
-                    Key("repair_delay", LENGTH, "how long to gather changes before what is stale is computed again"),
-                    Key("retention", LENGTH, "how long finished tasks are kept; at least 1 hour"),
+                    Key("sweep", TIME, "how often to look at everything, whether told to or not"),
+                    Key("repair_delay", TIME, "how long to gather changes before what is stale is computed again"),
+                    Key("retention", TIME, "how long finished tasks are kept; at least 1 hour"),
                 )
             ),
             "how often to look",

@@ -120,11 +120,14 @@ class Linker:
         if body is None or not draft.file.readable:
             return False, []
         try:
-            called = {text: body_place(draft, line) for text, _, line in templates.calls(body, "ref")}
-            unknown = sorted(templates.names_used(body) - MODEL_NAMES)
+            told = templates.outline(body)
+            called: dict[str, Where] = {}
+            for text, line in told.calls("ref"):
+                called.setdefault(text, body_place(draft, line))
+            unknown = sorted(told.names - MODEL_NAMES)
             for name in unknown:
                 said = f"the template uses {name!r}, which is undefined{did_you_mean(name, MODEL_NAMES)}"
-                self.problems.add(body_place(draft, templates.name_line(body, name)), said)
+                self.problems.add(body_place(draft, told.lines[name]), said)
             scene = self._trial_scene(draft)
             trials = ((bounds, lane) for bounds in TRIAL_BOUNDS for lane in LANES) if not unknown else ()
             for bounds, lane in trials:

@@ -18,6 +18,8 @@ from penstock.project.build import Builder
 from penstock.project.documents import read_document
 from penstock.project.drafts import Draft, draft
 from penstock.project.files import collect, model_files
+from penstock.project.files import content as bounded
+from penstock.project.limits import MAX_FILE_BYTES
 from penstock.project.link import Linked, Linker
 from penstock.project.problems import Notice, Problems, Where, did_you_mean
 from penstock.project.rendering import Ref, ScanContext, Scene, render_model, render_scan
@@ -56,7 +58,11 @@ def load(
     chosen = config or root / CONFIG
     if not chosen.is_file():
         raise UsageError(f"there is no {chosen}", hint="run penstock init DIR, or give --project DIR")
-    content, label = chosen.read_bytes(), CONFIG if config is None else str(config)
+    label = CONFIG if config is None else str(config)
+    try:
+        content = bounded(chosen, MAX_FILE_BYTES)
+    except ValueError as error:
+        raise ProjectError(str(error), file=label, line=1) from None
     problems = Problems()
     settings = _settings(content, label, environ, target, problems)
     files = {CONFIG: content, **collect(root, settings, problems)}
@@ -178,15 +184,20 @@ def _interval_model(linked: Linked, builder: Builder, trial: Trial, problems: Pr
 def _drafts(reading: _Reading, problems: Problems) -> dict[str, Draft]:
     """Every model by name, disabled ones too; two files with one name are an error."""
     found: dict[str, Draft] = {}
+    folded: dict[str, Draft] = {}
     for file in model_files(reading.files, reading.settings, problems):
         made = draft(file, reading.settings, reading.environ, problems)
         if made is None:
             continue
-        if made.name in found:
-            said = f"two files are the model {made.name}: {found[made.name].file.file} and {file.file}"
-            problems.add(Where(file.file, made.where.line), said)
-        else:
+        first = folded.setdefault(made.name.lower(), made)
+        if first is made:
             found[made.name] = made
+            continue
+        said = f"two files are the model {made.name}: {first.file.file} and {file.file}"
+        if first.name != made.name:
+            said = f"{first.file.file} is the model {first.name} and {file.file} is {made.name}"
+            said = f"{said}: names that differ in letter case only are one table to Spark and to many file systems"
+        problems.add(Where(file.file, made.where.line), said)
     overrides = reading.settings.overrides
     for name in overrides.entries:
         if name not in found:
@@ -199,16 +210,17 @@ def _used(model: Model, settings: Settings) -> dict[str, object]:
     sql = model.sql if isinstance(model, IntervalModel) else model.bounds_sql
     if sql is None:
         return {}
-    names = templates.names_used(sql)
+    told = templates.outline(sql)
+    names = told.names
     used: dict[str, object] = {}
     if "env" in names:
-        members = templates.members_used(sql, "env")
+        members = told.members("env")
         used |= {f"env.{key}": text for key, text in model.env.items() if members is None or key in members}
     if "var" in names:
-        asked = templates.constants_given(sql, "var")
+        asked = told.constants("var")
         used |= {f"var.{key}": value for key, value in settings.vars.items() if asked is None or key in asked}
     if isinstance(model, IntervalModel) and "self" in names:
-        own = templates.members_used(sql, "self")
+        own = told.members("self")
         used |= {"self.interval": model.interval.max} if own is None or "interval" in own else {}
     for kind, database in settings.databases.items():
         if kind in names:

@@ -2,43 +2,53 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import contextmanager
 from functools import wraps
-from typing import Any, Literal
+from types import FrameType
+from typing import Any, Literal, NoReturn
 
-from jinja2 import StrictUndefined, UndefinedError, nodes, pass_context, pass_environment
-from jinja2.compiler import CodeGenerator, Frame
-from jinja2.ext import Extension
+from jinja2 import StrictUndefined, Undefined, UndefinedError, nodes, pass_context, pass_environment
+from jinja2.exceptions import SecurityError
 from jinja2.filters import do_round, make_attrgetter
-from jinja2.lexer import Token, TokenStream
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
 
-MAX_CHARACTERS = 1_000_000
+from penstock.project.limits import MAX_CHARACTERS, MAX_RENDER_SECONDS
+
 MAX_STEPS = 100_000
 OWN = "self_"
-"""Jinja keeps `self` for its own blocks, so the name is rewritten before it is parsed."""
+"""Jinja keeps `self` for its own blocks, so the name is rewritten before it is compiled."""
 BUILTIN = ("dict", "namespace")
+FILENAME = "<template>"
+"""As Jinja calls what it compiles."""
 _STEPS = "steps_"
 _COUNTED = "counted_"
+_JOINED = "joined_"
+_WEIGHED = "weighed_"
 _MAX_BITS = 4096
 _ITEM = 10
 """What anything that is not text counts; it bounds how many things a list may hold, too."""
 _UNBOUNDED = frozenset(
     {"ljust", "rjust", "center", "zfill", "expandtabs", "format", "format_map", "translate", "to_bytes"}
 )
-_UNBOUNDED_FILTERS = (
+_REMOVED_FILTERS = (
     "batch",
     "center",
     "format",
     "indent",
     "pprint",
+    "random",  # the only one without a limit of its own that is gone: one query would differ from the next
     "slice",
     "tojson",
     "urlize",
     "wordwrap",
     "xmlattr",
 )
+_FOR_THE_UNDEFINED = frozenset({"default", "d", "defined", "undefined"})
 
 
 class Steps:
@@ -55,56 +65,76 @@ class Steps:
             raise UndefinedError(f"the template does more than {MAX_STEPS} steps: range(), loops and calls count")
 
 
-class _OwnSelf(Extension):
-    def filter_stream(self, stream: TokenStream) -> Iterable[Token]:
-        before = ""
-        for token in stream:
-            renamed = token.type == "name" and token.value == "self" and before != "dot"
-            yield Token(token.lineno, "name", OWN) if renamed else token
-            before = token.type
+class Guard(NodeTransformer):
+    """Puts our own functions where a template could make something large without calling any."""
 
+    def __init__(self, environment: Sandbox) -> None:
+        self.environment = environment
 
-class _Generator(CodeGenerator):
-    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802  # Jinja's name
-        """`a ~ b`: Jinja offers no other way to have a say in it."""
-        self.write("environment.concat((")
-        for part in node.nodes:
-            self.visit(part, frame)
-            self.write(", ")
-        self.write("))")
+    def visit_Name(self, node: nodes.Name) -> nodes.Name:  # noqa: N802  # Jinja's names, here and below
+        node.name = OWN if node.name == "self" else node.name
+        return node
+
+    def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802
+        self.generic_visit(node)
+        node.iter = self._filtered(node.iter, _COUNTED)
+        return node
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:  # noqa: N802
+        self.generic_visit(node)
+        return self._filtered(nodes.List(node.nodes, lineno=node.lineno), _JOINED)
+
+    def visit_List(self, node: nodes.List) -> nodes.Expr:  # noqa: N802
+        return self._weighed(node, node.items)
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:  # noqa: N802
+        return self._weighed(node, node.items) if node.ctx == "load" else node
+
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Expr:  # noqa: N802
+        return self._weighed(node, [part for pair in node.items for part in (pair.key, pair.value)])
+
+    def _weighed(self, node: nodes.Expr, parts: Iterable[nodes.Expr]) -> nodes.Expr:
+        """A list of lists of lists doubles with every level, and so does the time to compare it or to hash it."""
+        self.generic_visit(node)
+        return node if all(isinstance(part, nodes.Const) for part in parts) else self._filtered(node, _WEIGHED)
+
+    def _filtered(self, node: nodes.Node, name: str) -> nodes.Filter:
+        return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno, environment=self.environment)
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
     """Nothing made in a template is larger than the query that it may become."""
 
-    code_generator_class = _Generator
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
     @staticmethod
     def concat(parts: Iterable[object]) -> str:
-        """Joins what `~`, macros and `{% set %}` blocks are made of."""
+        """Joins what macros and `{% set %}` blocks are made of."""
         return _joined(parts)
 
     def __init__(self) -> None:
         super().__init__(
             undefined=StrictUndefined,
             autoescape=False,
-            extensions=[_OwnSelf],
             keep_trailing_newline=True,
             finalize=_printable,
+            optimized=False,  # else constants are worked out while compiling, where nobody looks at the clock
         )
         kept = {name: self.globals[name] for name in BUILTIN}
         self.globals.clear()
         self.globals.update(kept)
-        for name in _UNBOUNDED_FILTERS:
+        for name in _REMOVED_FILTERS:
             self.filters.pop(name, None)
-        self.filters |= {name: _bounded(made) for name, made in self.filters.items()}
-        self.filters |= {"join": _join, "replace": _replace, "round": _round, "sum": _sum, _COUNTED: _counted}
+        self.filters |= {name: _bounded(made, name) for name, made in self.filters.items()}
+        tests: dict[str, Any] = dict(self.tests)
+        self.tests |= {name: _bounded(made, name) for name, made in tests.items()}
+        self.filters |= {"join": _join, "replace": _replace, "round": _round, "sum": _sum}
+        self.filters |= {_COUNTED: _counted, _JOINED: _joined, _WEIGHED: _printable}
 
-    def _generate(self, source: nodes.Template, *arguments: Any, **more: Any) -> str:
-        for loop in source.find_all(nodes.For):
-            loop.iter = nodes.Filter(loop.iter, _COUNTED, [], [], None, None, lineno=loop.lineno, environment=self)
-        return super()._generate(source, *arguments, **more)
+    def guarded(self, tree: nodes.Template) -> nodes.Template:
+        """`tree`, ready to be compiled; it is changed in place."""
+        Guard(self).visit(tree)
+        return tree
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         numbers = isinstance(left, int | float) and isinstance(right, int | float)
@@ -125,14 +155,37 @@ class Sandbox(ImmutableSandboxedEnvironment):
             said = {key: value for key, value in kwargs.items() if key not in ("_loop_vars", "_block_vars")}
             return (_joined_by if name == "join" else _replace)(str(owner), *args, **said)
         made = super().call(__context, __obj, *args, **kwargs)
-        return _printable(made) if isinstance(made, str | bytes) else made
+        return _printable(made) if isinstance(made, str | bytes | dict) else made
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         return attr not in _UNBOUNDED and super().is_safe_attribute(obj, attr, value)
 
+    def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
+        """At once: an undefined value inside a list would be printed as such."""
+        raise SecurityError(f"{attribute!r} of {type(obj).__name__} values is not for templates")
+
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         """Never: a width of a billion needs no attribute that is unsafe, so `format` is refused like the others."""
         return None
+
+
+@contextmanager
+def deadline() -> Iterator[None]:
+    """Ends what templates do in this thread after a second of work; between two of their lines, so each is bounded."""
+    end, before = time.thread_time() + MAX_RENDER_SECONDS, sys.gettrace()
+
+    def watched(frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code.co_filename != FILENAME:
+            return None
+        if event == "line" and time.thread_time() > end:
+            raise UndefinedError(f"the template works for more than {MAX_RENDER_SECONDS:g} second")
+        return watched
+
+    sys.settrace(watched)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
 
 
 def given(names: Mapping[str, object]) -> dict[str, object]:
@@ -151,6 +204,8 @@ def _weight(value: object) -> int:
                 return MAX_CHARACTERS + 1
             waiting += one
             waiting += one.values() if isinstance(one, dict) else ()
+        elif isinstance(one, Undefined) and one is not value:
+            str(one)  # raises: the list that holds it would be printed with the word Undefined
     return total
 
 
@@ -221,14 +276,15 @@ def _each(values: Iterable[object], steps: Steps) -> Iterator[object]:
         yield value
 
 
-def _bounded(made: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter that takes and gives only what could be printed."""
+def _bounded(made: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A filter or test that takes and gives only what could be printed."""
+    if name in _FOR_THE_UNDEFINED:
+        return made
 
     @wraps(made)
     def limited(*arguments: Any, **more: Any) -> Any:
         for one in (*arguments, *more.values()):
             _check(_weight(one))
-        found = made(*arguments, **more)
-        return _printable(found) if isinstance(found, str) else found
+        return _printable(made(*arguments, **more))
 
     return limited

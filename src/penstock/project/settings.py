@@ -74,7 +74,7 @@ class Settings:
     databases: Mapping[Kind, str]
     paths: Mapping[Kind, tuple[str, ...]]
     configured_paths: Mapping[str, Where]
-    """The paths that somebody wrote: symbolic links may lead into them."""
+    """The paths that somebody wrote, and where."""
     defaults: Table
     overrides: Table
     env: Mapping[str, str] = field(repr=False)

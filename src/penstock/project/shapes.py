@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from penstock.errors import nearest
-from penstock.models.axis import DURATION
+from penstock.intervals import MAX_POSITION, MIN_POSITION
+from penstock.models.axis import DURATION, duration
 from penstock.project.documents import Items, Node, Plain, Scalar, Table
+from penstock.project.limits import MAX_COUNT, MAX_NAME, MAX_SECONDS, MAX_SPAN, cut
 from penstock.project.problems import Problems, Where, did_you_mean
 
 Json: TypeAlias = Mapping[str, "Json"] | list["Json"] | str | int | float | bool | None
 
 PROJECT_FILE = "the project"
-IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
+IDENTIFIER = rf"[A-Za-z_][A-Za-z0-9_]{{0,{MAX_NAME - 1}}}"
+IDENTIFIER_RULE = f"use letters, digits and _, {MAX_NAME} at most, and start with a letter or _"
 
 
 class Shape(Protocol):
@@ -45,9 +48,9 @@ def found(node: Node) -> str:
         case Scalar(value=bool()):
             return node.raw
         case Scalar(value=str()):
-            return repr(node.raw)
+            return repr(cut(node.raw))
         case Scalar():
-            return f"the number {node.raw}"
+            return f"the number {cut(node.raw)}"
         case Items():
             return "a list"
         case Table():
@@ -80,9 +83,10 @@ def text(expected: str, pattern: str) -> Leaf:
     return Leaf(expected, lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None, made)
 
 
-def integer(least: int) -> Leaf:
-    made: dict[str, Json] = {"type": "integer", "minimum": least}
-    return Leaf(f"a whole number of at least {least}", lambda value: type(value) is int and value >= least, made)
+def integer(least: int, most: int = MAX_COUNT) -> Leaf:
+    made: dict[str, Json] = {"type": "integer", "minimum": least, "maximum": most}
+    expected = f"a whole number from {least} to {most}"
+    return Leaf(expected, lambda value: type(value) is int and least <= value <= most, made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,13 +301,24 @@ def object_schema(keys: Iterable[Key], required: Iterable[str] = ()) -> dict[str
 NAME = text("a name of letters, digits and _", IDENTIFIER)
 TEXT = Leaf("text", lambda value: isinstance(value, str) and value != "", {"type": "string", "minLength": 1})
 FLAG = Leaf("true or false", lambda value: isinstance(value, bool), {"type": "boolean"})
-WHOLE = Leaf("a whole number", lambda value: type(value) is int, {"type": "integer"})
+WHOLE = integer(MIN_POSITION + 1, MAX_POSITION - 1)
 SHARE = Leaf(
     "a number from 0 to 1",
     lambda value: isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1,
     {"type": "number", "minimum": 0, "maximum": 1},
 )
 PLAIN = Leaf("one value", lambda value: value is not None, {"type": ["string", "number", "boolean"]})
+_WRITTEN = "a duration such as 30s, 5 minutes, 1 hour, or a number of 0 or more"
+
+
+def _fits_duration(value: Plain) -> bool:
+    return isinstance(value, str) and re.fullmatch(DURATION, value) is not None and duration(value) <= MAX_SECONDS
+
+
+_DURATION = Leaf("a duration", _fits_duration, {"type": "string", "pattern": f"^({DURATION})$"})
+TIME = Either((integer(0, MAX_SECONDS), _DURATION), f"{_WRITTEN}; {MAX_SECONDS} seconds are the most")
+"""A stretch of time."""
 LENGTH = Either(
-    (integer(0), text("a duration", DURATION)), "a duration such as 30s, 5 minutes, 1 hour, or a number of 0 or more"
+    (integer(0, MAX_SPAN), _DURATION), f"{_WRITTEN}; {MAX_SECONDS} seconds or {MAX_SPAN} positions are the most"
 )
+"""A stretch on an axis, which may count something else."""

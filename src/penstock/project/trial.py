@@ -74,7 +74,7 @@ class Trial:
             unknown = sorted(templates.names_used(sql) - SCAN_NAMES)
             for name in unknown:
                 said = f"the template uses {name!r}, which is undefined{did_you_mean(name, SCAN_NAMES)}"
-                self.problems.add(body_place(draft, templates.name_line(sql, name)), said)
+                self.problems.add(body_place(draft, templates.outline(sql).lines[name]), said)
             for scan in _SCANS if not unknown else ():
                 self._bounds_checked(render_scan(sql, where, scan, Inputs()))
         except (templates.TemplateProblem, QueryProblem) as problem:

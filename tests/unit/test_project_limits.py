@@ -1,0 +1,271 @@
+"""What is too large, too deep or too long is an error that names its file and line, and soon."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import FrameType
+
+import pytest
+from written_project import BASE, CONFIG, ORDERS, SHOP, front, mistakes, one_model, read, written
+
+from penstock.errors import ProjectError
+from penstock.project import limits, load, sandbox, templates
+from penstock.project.limits import MAX_CHARACTERS, MAX_DIGITS, MAX_FILE_BYTES, MAX_NAME, MAX_NESTING, MAX_SECONDS
+from penstock.project.templates import Span, TemplateProblem, rendered
+
+QUERY = "select ordered_at as at from {{ ref('raw.orders') }}\n"
+MANY = 5000
+
+
+@contextmanager
+def soon() -> Iterator[None]:
+    """CPU of this thread, so that a busy machine does not decide."""
+    began = time.thread_time()
+    yield
+    assert time.thread_time() - began < 2
+
+
+DEEP = [
+    ("template parentheses", "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}"),
+    ("template lists", "{{ " + "[" * 3000 + "1" + "]" * 3000 + " }}"),
+    ("template not", "{% if " + "not " * MANY + "1 %}{% endif %}"),
+    ("template minus", "{{ " + "-" * MANY + "1 }}"),
+    ("template plus", "{{ 1" + " + 1" * MANY + " }}"),
+    ("template and", "{{ 1" + " and 1" * MANY + " }}"),
+    ("template filters", "{{ 'a'" + "|upper" * MANY + " }}"),
+    ("template members", "{{ self" + ".name" * MANY + " }}"),
+    ("template conditions", "{{ " + "1 if 1 else " * MANY + "1 }}"),
+    ("template ifs", "{% if 1 %}" * MANY + "{% endif %}" * MANY),
+    ("template loops", "{% for a in [1] %}" * 30 + "{% endfor %}" * 30),
+    ("digits", "{{ " + "7" * 10_000 + " }}"),
+    ("digits of SQL", "and x < " + "7" * 10_000),
+    ("SQL parentheses", "and " + "(" * 3000 + "x" + ")" * 3000),
+    ("SQL functions", "and " + "abs(" * 3000 + "x" + ")" * 3000),
+    ("SQL sub-queries", "and x in " + "(select x from " * 500 + "{{ ref('raw.orders') }}" + ")" * 500),
+    ("SQL not", "and " + "not " * MANY + "x"),
+    ("SQL minus", "and " + "- " * MANY + "x"),
+    ("SQL case", "and " + "case when a then " * MANY + "1" + " end" * MANY),
+]
+
+
+@pytest.mark.parametrize("deep", [text for _, text in DEEP], ids=[name for name, _ in DEEP])
+def test_what_no_parser_can_hold_is_one_error_on_its_line(tmp_path: Path, deep: str) -> None:
+    files = one_model(BASE, QUERY + "where ordered_at is not null\n" + deep)
+    with soon():
+        (found,) = mistakes(tmp_path, files)
+    assert found.startswith("models/transformations/m.sql:7: ")
+    assert len(found) < 300
+
+
+def test_ordinary_nesting_is_within_the_limits(tmp_path: Path) -> None:
+    deep = MAX_NESTING - 1
+    condition = "where " + "(" * deep + "x" + ")" * deep + " > {{ " + "(" * 20 + "1" + ")" * 20 + " }}"
+    condition += " and y in (" + ", ".join(map(str, range(2000))) + ") -- " + "(" * 500
+    read(tmp_path, one_model(BASE, QUERY + condition + " and '" + "(" * 500 + "' <> z"))
+
+
+def test_brackets_are_counted_outside_of_texts_and_comments_only() -> None:
+    inside = "(" * (MAX_NESTING + 1)
+    for text in (f"'{inside}'", f'"{inside}"', f"`{inside}`", f"-- {inside}", f"/* {inside} */", "()" * 1000):
+        assert limits.too_deep(text) is None, text
+    assert limits.too_deep(f"1\n\n{inside}") == 3
+    assert limits.too_deep("/*" * 100_000) is None
+
+
+NESTED = "{% set n = namespace(a=[1], b=[1]) %}{% for i in range(40) %}{% set n.a = [n.a, n.a] %}"
+NESTED += "{% set n.b = [n.b, n.b] %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    "heavy",
+    [
+        NESTED + "{{ n.a == n.b }}",
+        NESTED.replace("[n.a, n.a]", "(n.a, n.a)").replace("[n.b, n.b]", "{'x': n.b, 'y': n.b}") + "{{ n.a == n.b }}",
+        NESTED.replace("[n.a, n.a]", "(n.a, n.a)") + "{{ {n.a: 1} }}",
+        NESTED.replace("[n.a, n.a]", "dict(x=n.a, y=n.a)") + "{{ n.a == n.b }}",
+        NESTED + "{{ n.a in [n.b] }}",
+        NESTED + "{{ n.a is eq n.b }}",
+        "{% set a = range(20000)|list %}{% set b = range(20000)|list %}"
+        "{% for i in range(50000) %}{% if a == b %}{% endif %}{% endfor %}",
+        "{% set a = range(20000)|list %}{% for i in range(50000) %}{% set b = a[:] %}{% endfor %}",
+    ],
+)
+def test_a_template_cannot_work_for_long(heavy: str) -> None:
+    with soon(), pytest.raises(TemplateProblem, match="more than"):
+        rendered(heavy, {"range": Span("range", {})})
+
+
+def test_negative_control_without_the_clock_a_loop_of_comparisons_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = "{% set a = range(20000)|list %}{% for i in range(8000) %}{% if a == a[:] %}{% endif %}{% endfor %}"
+    monkeypatch.setattr(sandbox, "MAX_RENDER_SECONDS", 0.05)
+    with pytest.raises(TemplateProblem, match=r"works for more than 0\.05 second"):
+        rendered(loop, {"range": Span("range", {})})
+    monkeypatch.setattr(templates, "deadline", nullcontext)
+    rendered(loop, {"range": Span("range", {})})
+
+
+def test_negative_control_without_weights_nested_lists_double_at_every_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    twenty = NESTED.replace("range(40)", "range(20)") + "{% if n.a == n.b %}{% endif %}"
+    with pytest.raises(TemplateProblem, match="more than 256000 characters"):
+        rendered(twenty, {"range": Span("range", {})})
+    monkeypatch.setattr(sandbox, "_check", lambda size: None)
+    rendered(twenty, {"range": Span("range", {})})
+
+
+def test_a_deadline_leaves_a_debugger_as_it_was() -> None:
+    seen: list[str] = []
+
+    def debugger(frame: FrameType, event: str, _: object) -> None:
+        seen.append(event)
+
+    before = sys.gettrace()
+    sys.settrace(debugger)
+    try:
+        rendered("{{ 1 }}", {})
+        assert sys.gettrace() is debugger
+    finally:
+        sys.settrace(before)
+
+
+@pytest.mark.parametrize(
+    "sly",
+    [
+        "{{ [1]|map(attribute='__class__')|list }}",
+        "{{ [1]|map(attribute='__class__.__mro__')|list }}",
+        "{{ ['a']|map('attr', '__class__')|list }}",
+        "{{ [self]|sort(attribute='_values') }}",
+        "{{ [1]|selectattr('__class__')|list }}",
+        "{{ [[1]|first, 1|attr('__class__')] }}",
+        "{{ [1]|map(attribute='nothing')|list }}",
+        "{{ ['a', 'b']|random }}",
+    ],
+)
+def test_neither_inner_nor_undefined_attributes_pass(tmp_path: Path, sly: str) -> None:
+    (found,) = mistakes(tmp_path, one_model(BASE, QUERY + "-- " + sly))
+    assert found.startswith("models/transformations/m.sql:")
+
+
+@pytest.mark.parametrize("key", ["database", "table", "position", "axis"])
+def test_names_have_a_length(tmp_path: Path, key: str) -> None:
+    name = "n" * MAX_NAME
+    keys = {"interval": "1h", "position": "at", "limits": "{min: 1970-01-02, max: 1970-01-03}", key: name}
+    text = "".join(f"{one}: {value}\n" for one, value in keys.items())
+    read(tmp_path, one_model(text, "select 1 as at, 2 as " + name)) if key != "axis" else None
+    found = mistakes(tmp_path, one_model(text.replace(name, "n" * 5000), "select 1 as at"))
+    assert len(found) == 1
+    assert found[0].startswith("models/transformations/m.sql:")
+    assert len(found[0]) < 300
+
+
+def test_names_that_differ_in_case_only_are_one_table(tmp_path: Path) -> None:
+    files = {"penstock.yml": CONFIG, "models/external/orders.yml": ORDERS, "models/external/more/Orders.yml": ORDERS}
+    (found,) = mistakes(tmp_path, files)
+    assert found == (
+        "models/external/orders.yml:1: models/external/more/Orders.yml is the model raw.Orders and "
+        "models/external/orders.yml is raw.orders: names that differ in letter case only are one table to Spark and "
+        "to many file systems"
+    )
+    other = {**SHOP, "models/transformations/hourly2.sql": front("database: RAW\ntable: orders\n" + BASE)}
+    (found,) = mistakes(tmp_path / "b", other)
+    assert "raw.orders" in found
+    assert "RAW.orders" in found
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "interval: 99999999999999999999 days\nposition: at\n",
+        "interval: 99999999999999999999\nposition: at\n",
+        f"interval: {MAX_SECONDS + 1}\nposition: at\n",
+        f"interval: 0x{'f' * 5000}\nposition: at\n",
+        f"interval: {'9' * 5000} days\nposition: at\n",
+        f"interval: {'9' * 5000}\nposition: at\n",
+        "interval: {max: 1h, min: 20000000000 days, align: 1h}\nposition: at\n",
+    ],
+)
+def test_lengths_fit_into_what_counts_them(tmp_path: Path, keys: str) -> None:
+    (found,) = mistakes(tmp_path, one_model(keys))
+    assert found.startswith("models/transformations/m.sql:2: ")
+    assert len(found) < 400
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "timeout: 20000000 weeks",
+        "retries: 99999999999",
+        "limits: {max: 9223372036854775808}",
+        "max_inflight: 3000000000",
+    ],
+)
+def test_numbers_fit_into_where_they_are_kept(tmp_path: Path, keys: str) -> None:
+    (found,) = mistakes(tmp_path, one_model(BASE + keys + "\n"))
+    assert found.startswith("models/transformations/m.sql:4: ")
+
+
+def test_the_longest_length_is_fine(tmp_path: Path) -> None:
+    read(tmp_path, one_model(f"interval: {MAX_SECONDS}\nposition: at\ntimeout: 1000 weeks\n"))
+
+
+def test_a_large_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    root = written(tmp_path, SHOP)
+    for name in ("models/transformations/large.sql", "models/external/large.yml"):
+        with (root / name).open("wb") as file:
+            file.truncate(50_000_000_000)  # a hole: whoever reads it runs out of memory
+    (root / "models" / "external" / "pipe.yml").unlink(missing_ok=True)
+    os.mkfifo(root / "models" / "external" / "pipe.yml")
+    with soon():
+        found = mistakes(root, {})
+    assert found == [
+        f"models/external/large.yml:1: the file has 50000000000 bytes; {MAX_FILE_BYTES} are the most",
+        "models/external/pipe.yml:1: it is not a regular file",
+        f"models/transformations/large.sql:1: the file has 50000000000 bytes; {MAX_FILE_BYTES} are the most",
+    ]
+
+
+def test_a_large_project_file_is_refused_too(tmp_path: Path) -> None:
+    (tmp_path / "penstock.yml").write_text("#" * (MAX_FILE_BYTES + 1))
+    with pytest.raises(ProjectError, match="are the most") as caught:
+        load(tmp_path, {})
+    assert caught.value.place == "penstock.yml:1"
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        "- " * 100_000,
+        "? " * 100_000,
+        "[" * 100_000,
+        "{a: " * 50_000,
+        "a: " + "7" * 10_000,
+        "a: &a [1, 1]\n"
+        + "".join(
+            f"{c}: &{c} [*{p}, *{p}]\n" for p, c in zip("abcdefghijklmnopqrst", "bcdefghijklmnopqrstu", strict=True)
+        ),
+        "a: &a {b: *a}",
+    ],
+)
+def test_a_small_text_cannot_become_a_large_document(tmp_path: Path, bomb: str) -> None:
+    with soon():
+        found = mistakes(tmp_path, {**SHOP, "models/external/bomb.yml": bomb})
+    assert found[0].startswith("models/external/bomb.yml:")
+
+
+def test_what_documentation_says_of_limits_is_so() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "projects.md").read_text()
+    table = text[text.index("## How large") :]
+    for limit in (
+        MAX_FILE_BYTES,
+        MAX_CHARACTERS,
+        MAX_NESTING,
+        limits.MAX_TREE,
+        MAX_DIGITS,
+        MAX_NAME,
+        limits.MAX_SCRIPT_BYTES,
+    ):
+        assert f"{limit:,}" in table, limit
