@@ -55,8 +55,8 @@ class Trial:
 
     def look(self) -> None:
         eyes, world = MemoryObserver(self.engine), self.state.world()
-        for record, changed in eyes.look(self.site, ["raw.numbers"], world):
-            keep(self.state, world.sources.get(record.model), record, changed)
+        for sight in eyes.look(self.site, ["raw.numbers"], world):
+            keep(self.state, sight)
         assert eyes.audit(self.site, self.state, world) == ()
 
     def work(self, step: Step = no_step) -> int:
@@ -215,8 +215,8 @@ def test_a_served_snapshot_that_is_gone_is_seen(built: Trial) -> None:
 def test_a_change_that_nobody_was_told_of_is_seen(built: Trial) -> None:
     built.land(13)
     world = built.state.world()
-    for record, _ in MemoryObserver(built.engine).look(built.site, ["raw.numbers"], world):
-        keep(built.state, world.sources.get(record.model), record, UNCHANGED)
+    for sight in MemoryObserver(built.engine).look(built.site, ["raw.numbers"], world):
+        keep(built.state, replace(sight, changed=UNCHANGED))
     assert built.work() == 0
     assert any(text.startswith("t.copy") and "raw.numbers has changed since" in text for text in built.violations())
 

@@ -16,7 +16,7 @@ from penstock.intervals import EVERYTHING, IntervalSet, ranges
 from penstock.models import Source
 from penstock.runtime import noticing
 from penstock.runtime.noticing import judged
-from penstock.runtime.observing import Observer
+from penstock.runtime.observing import Observer, Sight
 from penstock.state.records import SourceRecord
 from penstock.tasks import UNCHANGED, Changed
 
@@ -170,8 +170,9 @@ def test_older_files_of_the_same_table_are_everything(trial: Deployment, tmp_pat
     shutil.copytree(kept, trial.landing("numbers"))
     with trial.opened() as workspace:
         world = workspace.state.world()
-        ((record, changed),) = Observer(workspace.site, None, workspace.environ).look(["raw.numbers"], world)
-    assert (record.snapshot, changed.ranges) == (0, EVERYTHING)
+        (sight,) = Observer(workspace.site, None, workspace.environ).look(["raw.numbers"], world)
+    assert isinstance(sight, Sight)
+    assert (sight.record.snapshot, sight.changed.ranges) == (0, EVERYTHING)
 
 
 # retention
@@ -271,9 +272,10 @@ def test_rows_that_a_vector_hides_at_the_old_end_have_expired(copied: Deployment
     with copied.opened() as workspace:
         world = workspace.state.world()
         known = world.sources["raw.numbers"]
-        ((record, changed),) = Observer(workspace.site, None, workspace.environ).look(["raw.numbers"], world)
-    assert (known.snapshot, record.snapshot, record.expired_pos) == (0, 2, 50)
-    assert changed.ranges == ranges((50, 60), (77, 78))
+        (sight,) = Observer(workspace.site, None, workspace.environ).look(["raw.numbers"], world)
+    assert isinstance(sight, Sight)
+    assert (known.snapshot, sight.record.snapshot, sight.record.expired_pos) == (0, 2, 50)
+    assert sight.changed.ranges == ranges((50, 60), (77, 78))
 
 
 def deleted(*parts: tuple[int, int], first: int | None, perhaps: tuple[int, int] = (0, 0)) -> changes.CommitChanges:

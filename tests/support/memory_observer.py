@@ -15,7 +15,7 @@ from penstock.engine.observe import Bounds, complete_bounds, merged_bounds
 from penstock.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, IntervalSet
 from penstock.models import IntervalModel, Source
 from penstock.runtime.noticing import Noticed, judged
-from penstock.runtime.observing import completeness
+from penstock.runtime.observing import Sight, completeness, scan_periods
 from penstock.runtime.site import Site
 from penstock.state.records import Generation, SourceRecord, World
 from penstock.state.store import State
@@ -30,11 +30,15 @@ class MemoryObserver:
     late_only: bool = True
     """Rows above everything ever seen are news, not changes; an optional input needs to hear of them all the same."""
 
-    def look(self, site: Site, names: Collection[str], world: World) -> Iterator[tuple[SourceRecord, Changed]]:
+    def periods(self, site: Site, world: World) -> dict[str, float]:
+        return scan_periods(site)
+
+    def look(self, site: Site, names: Collection[str], world: World) -> Iterator[Sight]:
         for name in sorted(names):
             source = site.graph.models.get(name)
             if isinstance(source, Source):
-                yield self.observe(site, source, world.sources.get(name) or unknown(name), world.at)
+                known = world.sources.get(name) or unknown(name)
+                yield Sight(known, *self.observe(site, source, known, world.at))
 
     def observe(self, site: Site, source: Source, known: SourceRecord, now: datetime) -> tuple[SourceRecord, Changed]:
         """The source as it is now, and where rows are no longer what they were when it was last seen."""

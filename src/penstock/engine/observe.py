@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from penstock.engine.files import DataFile, PositionColumn, TableSnapshot
-from penstock.engine.handle import FeatureUnsupported, TableMissing, open_table
+from penstock.engine.handle import FeatureUnsupported, SnapshotGone, TableMissing, open_table
 from penstock.engine.positions import position_field
 from penstock.engine.storage import Storage
 from penstock.errors import EngineError, SourceError
 from penstock.intervals import MAX_POSITION, MIN_POSITION
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
     from penstock.engine.statistics import PositionRange
 
 __all__ = [
@@ -65,6 +67,8 @@ class SourceSeen:
     rows: int | None
     needs_scan: bool
     """Neither the log nor the footers tell the bounds: ask Spark."""
+    more: bool = False
+    """There are newer snapshots than this one."""
 
 
 def observe_delta(
@@ -75,14 +79,22 @@ def observe_delta(
     storage: Storage | None = None,
     *,
     previous_table_id: str | None = None,
+    most_commits: int | None = None,
 ) -> SourceSeen | None:
-    """A source's newest snapshot; None when it is still the previous one (of that table id, when given)."""
+    """A source's newest snapshot; None when it is still the previous one (of that table id, when given).
+
+    `most_commits`: of the same table, a snapshot at most so many commits after the previous one.
+    """
     table = open_table(location, storage=storage)
     if table is None:
         raise TableMissing(location)
-    if table.version() == previous_version and previous_table_id in (None, str(table.metadata().id)):
+    newest, same = table.version(), previous_table_id in (None, str(table.metadata().id))
+    if newest == previous_version and same:
         return None
     from penstock.engine.log import read
+
+    if most_commits is not None and previous_version is not None and same and newest > previous_version + most_commits:
+        table = _earlier(location, previous_version + most_commits, storage) or table
 
     seen = read(table, location, position)
     bounds = None if position is None else _bounds(seen, position, completeness, storage)
@@ -98,7 +110,15 @@ def observe_delta(
         bytes=sum(file.size for file in seen.files),
         rows=None if None in counts else sum(count or 0 for count in counts),
         needs_scan=position is not None and bounds is None,
+        more=seen.version < newest,
     )
+
+
+def _earlier(location: str, version: int, storage: Storage | None) -> DeltaTable | None:
+    try:
+        return open_table(location, version=version, storage=storage)
+    except SnapshotGone:  # its log was cleaned: from here on only the newest can be seen
+        return None
 
 
 def complete_bounds(low: int | None, high: int | None, completeness: Completeness) -> Bounds:

@@ -8,7 +8,7 @@ from penstock.models import IntervalModel
 from penstock.planner.observation import Observation
 from penstock.planner.plan import plan
 from penstock.runtime.definitions import definitions
-from penstock.runtime.observing import Observer
+from penstock.runtime.observing import Observer, Sight
 from penstock.runtime.survey import Survey
 from penstock.runtime.workspace import Workspace
 from penstock.state.records import Change, World
@@ -19,7 +19,9 @@ def planned_changes(workspace: Workspace) -> list[dict[str, object]]:
     """Per model what changes, why, and how many intervals are to be filled now; nothing is stored."""
     world = workspace.state.world()
     seen = Observer(workspace.site, None, workspace.environ).look(workspace.project.graph.models, world)
-    world = replace(world, sources={**world.sources, **{record.model: record for record, _ in seen}})
+    world = replace(
+        world, sources={**world.sources, **{one.record.model: one.record for one in seen if isinstance(one, Sight)}}
+    )
     return [_row(workspace, world, change) for change in workspace.state.changes(definitions(workspace.project))]
 
 

@@ -11,7 +11,7 @@ from penstock.models import IntervalModel, Model, Source
 from penstock.planner.consumers import affected
 from penstock.planner.grid import Grid
 from penstock.runtime.matching import condition, matching
-from penstock.runtime.observing import Observer, keep
+from penstock.runtime.observing import Observer, Sight, keep
 from penstock.runtime.recompute import Recompute, covered, descendants, gone, recompute
 from penstock.runtime.workspace import Workspace, applied
 from penstock.state.pins import News
@@ -97,13 +97,15 @@ def _whole(workspace: Workspace, world: World, name: str, scope: IntervalSet) ->
 def _observe(workspace: Workspace, source: Source) -> None:
     world = workspace.state.world()
     observer = Observer(workspace.site, workspace.engine, workspace.environ)
-    for record, changed in observer.look((source.name,), world):
-        if record.error is not None:
+    for sight in observer.look((source.name,), world):
+        if not isinstance(sight, Sight):
+            continue
+        if sight.record.error is not None:
             raise SourceError(
-                f"{source.name} cannot be looked at: {record.error}",
+                f"{source.name} cannot be looked at: {sight.record.error}",
                 hint=f"nothing was recorded: see {source.file}, and say it again once the source can be read",
             )
-        keep(workspace.state, world.sources.get(source.name), record, changed)
+        keep(workspace.state, sight)
 
 
 def _news(workspace: Workspace, table: Model, ranges: IntervalSet, key: str | None) -> News:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
+import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -23,6 +25,7 @@ from penstock.errors import SourceError
 from penstock.intervals import EVERYTHING
 from penstock.models import Source
 from penstock.models.axis import SECOND
+from penstock.planner.watching import FIRST_SLICE, next_slice
 from penstock.project import Project, ScanContext, render_bounds
 from penstock.runtime.audit import audit
 from penstock.runtime.containment import contained
@@ -45,20 +48,52 @@ class Scanner(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Sight:
+    """What a look has seen of a source, up to one snapshot."""
+
+    known: SourceRecord
+    """What was known before."""
+    record: SourceRecord
+    changed: Changed
+    """Where rows are no longer what they were then."""
+    more: bool = False
+    """There are newer snapshots: a look goes from slice to slice, and each is worth keeping."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsSpark:
+    """No log tells what this source holds, and nobody is here who may ask Spark."""
+
+    model: str
+
+
+Seen = Sight | NeedsSpark
+
+
+class _SparkOnlyError(Exception):
+    """Why a look ends without a sight."""
+
+
+@dataclass(frozen=True, slots=True)
 class TableEyes:
-    """Looks at sources and at our own tables, through the logs alone."""
+    """Looks at sources and at our own tables, through the logs alone, while the caller waits."""
 
     environ: Mapping[str, str]
 
-    def look(self, site: Site, names: Collection[str], world: World) -> Iterator[tuple[SourceRecord, Changed]]:
+    def periods(self, site: Site, world: World) -> dict[str, float]:
+        return scan_periods(site)
+
+    def look(self, site: Site, names: Collection[str], world: World) -> Iterator[Seen]:
         return Observer(site, None, self.environ, runs_programs=False).look(names, world)
 
     def audit(self, site: Site, state: State, world: World) -> Iterator[str | None]:
         return audit(site, state, world)
 
 
-class NeedsSpark(Exception):  # noqa: N818  a finding, not a fault
-    """No log tells the bounds, and nobody is here who may ask Spark."""
+def scan_periods(site: Site) -> dict[str, float]:
+    """How often each source is to be looked at, in seconds."""
+    sources = (model for model in site.graph.models.values() if isinstance(model, Source))
+    return {source.name: float(source.incremental_scan_seconds) for source in sources}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,34 +107,48 @@ class Observer:
     runs_programs: bool = True
     """False: nobody may wait for somebody's program; a source that has one is left out like one that needs a scan."""
 
-    def look(self, names: Collection[str], world: World) -> Iterator[tuple[SourceRecord, Changed]]:
+    def look(self, names: Collection[str], world: World, seconds: float = math.inf) -> Iterator[Seen]:
         """The named sources as they are now, and where their rows are no longer what they were.
 
-        One that cannot be read keeps its old bounds, and says why.
+        One that cannot be read keeps its old bounds, and says why. A long log is walked in slices, and left where it is
+        after so many seconds: the next look goes on there.
         """
         for name in sorted(names):
             source = self.site.graph.models.get(name)
             if isinstance(source, Source):
-                known = world.sources.get(name) or _unknown(source)
                 try:
-                    yield self._observe(source, known, world)
-                except NeedsSpark:
-                    continue
+                    yield from self._slices(source, world.sources.get(name) or unknown(source), world, seconds)
+                except _SparkOnlyError:
+                    yield NeedsSpark(name)
 
-    def _observe(self, source: Source, known: SourceRecord, world: World) -> tuple[SourceRecord, Changed]:
-        by_log = _by_log(source)
+    def _slices(self, source: Source, known: SourceRecord, world: World, seconds: float) -> Iterator[Sight]:
+        most, until = FIRST_SLICE, time.monotonic() + seconds
+        while True:
+            began = time.monotonic()
+            sight = self._observe(source, known, world, most)
+            yield sight
+            now = time.monotonic()
+            if not sight.more or now >= until:
+                return
+            known, most = sight.record, next_slice(most, now - began)
+
+    def _observe(self, source: Source, known: SourceRecord, world: World, most: int) -> Sight:
+        more = False
         try:
-            record = self._from_log(source, known, world.at) if by_log else self._by_scan(source, known, world.at)
+            if by_log(source):
+                record, more = self._from_log(source, known, world.at, most)
+            else:
+                record = self._by_scan(source, known, world.at)
             if record is None:
-                return known, UNCHANGED
+                return Sight(known, known, UNCHANGED)
             noticed = self._noticed(source, known, record, world)
-        except NeedsSpark:
+        except _SparkOnlyError:
             raise
         except BaseException as error:
             # a snapshot is never kept without what changed up to it
-            return replace(known, error=contained(error, source=source.name).message), UNCHANGED
+            return Sight(known, replace(known, error=contained(error, source=source.name).message), UNCHANGED)
         record = replace(record, observed_at=world.at, error=None, expired_pos=noticed.expired_pos)
-        return record, noticed.changed
+        return Sight(known, record, noticed.changed, more)
 
     def _noticed(self, source: Source, known: SourceRecord, record: SourceRecord, world: World) -> Noticed:
         """Where rows are no longer what they were when the source was last seen."""
@@ -125,7 +174,10 @@ class Observer:
         found = log_changes(location, column, after, record.snapshot, interesting=read, storage=storage)
         return judged(found, record.expired_pos, read)
 
-    def _from_log(self, source: Source, known: SourceRecord, now: datetime) -> SourceRecord | None:
+    def _from_log(
+        self, source: Source, known: SourceRecord, now: datetime, most: int
+    ) -> tuple[SourceRecord | None, bool]:
+        """The source at most so many commits after what is known, and whether there are more."""
         location, column = self.site.source(source), position_column(source)
         storage = self.site.project.settings.target.storage
         try:
@@ -136,13 +188,14 @@ class Observer:
                 known.snapshot if known.observed_at else None,
                 storage,
                 previous_table_id=known.table_id,
+                most_commits=most if anybody_cares(source, self.site.graph) else None,
             )
         except FeatureUnsupported:
-            return self._by_scan(source, known, now)
+            return self._by_scan(source, known, now), False
         except TableMissing:
             raise SourceError(f"there is no table at {source.location}") from None
         if seen is None:
-            return known
+            return known, False
         if column is not None and not source.axis_declared:
             _refuse_plain_numbers(source, seen.columns)
         record = replace(
@@ -157,12 +210,12 @@ class Observer:
             rows=seen.rows,
         )
         if not seen.needs_scan or column is None:
-            return record
+            return record, seen.more
         if self.scanner is None:
-            raise NeedsSpark
+            raise _SparkOnlyError
         found = self.scanner.scan_bounds(location, source.format, column, snapshot=seen.snapshot, sql=None)
         merged = merged_bounds(None, complete_bounds(*found, completeness(source)), "full")
-        return replace(record, min_pos=merged.min_pos, end_pos=merged.end_pos)
+        return replace(record, min_pos=merged.min_pos, end_pos=merged.end_pos), seen.more
 
     def _by_scan(self, source: Source, known: SourceRecord, now: datetime) -> SourceRecord | None:
         column = position_column(source)
@@ -172,7 +225,7 @@ class Observer:
         if kind is None:
             return None
         if self.scanner is None and not (source.exec is not None and self.runs_programs):
-            raise NeedsSpark
+            raise _SparkOnlyError
         now_known = self._pinned(source, known)
         scanned = self._scanned(source, column, now_known, kind)
         merged = merged_bounds(Bounds(known.min_pos, known.end_pos), scanned, kind)
@@ -206,13 +259,13 @@ class Observer:
         return complete_bounds(*found, completeness(source))
 
 
-def keep(state: State, known: SourceRecord | None, record: SourceRecord, changed: Changed) -> None:
+def keep(state: State, sight: Sight) -> None:
     """Store an observation, and tell consumers where rows are no longer what they were."""
+    known, record = sight.known, sight.record
     if record.error is not None:
         state.record_source_error(record.model, record.error)
     elif record != known:
-        expected = known.snapshot if known else None
-        state.record_source(record, expected, changed, expected_table=known.table_id if known else None)
+        state.record_source(record, known.snapshot, sight.changed, expected_table=known.table_id)
 
 
 def _refuse_plain_numbers(source: Source, columns: Mapping[str, str]) -> None:
@@ -229,7 +282,7 @@ def completeness(source: Source) -> Completeness:
     return source.completeness or ("watermark" if (source.axis or SECOND) == SECOND else "inclusive")
 
 
-def _by_log(source: Source) -> bool:
+def by_log(source: Source) -> bool:
     return source.format == "delta" and source.bounds_sql is None and source.exec is None
 
 
@@ -286,5 +339,5 @@ def _from_program(source: Source, project: Project, environ: Mapping[str, str]) 
     return complete_bounds(low, high, completeness(source))
 
 
-def _unknown(source: Source) -> SourceRecord:
+def unknown(source: Source) -> SourceRecord:
     return SourceRecord(source.name, None, None, None, {}, None, None, None, None, None, None, None, None)

@@ -18,8 +18,8 @@ from penstock.runtime.endpoints import serve
 from penstock.runtime.heartbeat import Heartbeat
 from penstock.runtime.housekeeping import housekeeping
 from penstock.runtime.logs import log
+from penstock.runtime.lookout import Lookout, glancing
 from penstock.runtime.metrics import Metrics
-from penstock.runtime.observing import TableEyes
 from penstock.runtime.revisions import Revisions
 from penstock.runtime.scheduler import Scheduler
 from penstock.runtime.work import Bench, Engine
@@ -81,10 +81,11 @@ def _schedule(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse) 
     bell = stop.bell()
     state = workspace.connect()
     revisions = Revisions(workspace.project, workspace.environ)
-    scheduler = Scheduler(state, revisions, TableEyes(workspace.environ), metrics, workspace.step, workspace.worker)
+    lookout = Lookout(workspace.environ, bell.ring)
+    scheduler = Scheduler(state, revisions, lookout, metrics, workspace.step, workspace.worker)
     log("scheduler_started", pid=os.getpid())
     try:
-        with listening(workspace.connect, bell), housekeeping(workspace, revisions, metrics):
+        with listening(workspace.connect, bell), housekeeping(workspace, revisions, metrics), glancing(lookout):
             while not stop.asked:
                 bell.wait(_round(scheduler, metrics, pulse))
     finally:

@@ -16,7 +16,7 @@ from penstock.runtime.audit import audit
 from penstock.runtime.containment import cancel, contained
 from penstock.runtime.crew import Crew
 from penstock.runtime.heartbeat import Heartbeat
-from penstock.runtime.observing import Observer, keep
+from penstock.runtime.observing import Observer, Sight, keep
 from penstock.runtime.progress import Finished, Progress
 from penstock.runtime.settling import settle
 from penstock.runtime.site import Site
@@ -73,8 +73,9 @@ def observe(workspace: Workspace, progress: Progress) -> datetime:
     """
     world = workspace.state.world()
     observer = Observer(workspace.site, workspace.engine, workspace.environ)
-    for record, changed in observer.look(workspace.project.graph.models, world):
-        keep(workspace.state, world.sources.get(record.model), record, changed)
+    for sight in observer.look(workspace.project.graph.models, world):
+        if isinstance(sight, Sight):
+            keep(workspace.state, sight)
     for problem in audit(workspace.site, workspace.state, world):
         if problem is not None:
             progress.note(problem)

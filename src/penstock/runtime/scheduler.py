@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from penstock.engine.job import Step
 from penstock.errors import ConflictError, PenstockError, StateError
@@ -16,17 +16,17 @@ from penstock.planner.plan import plan
 from penstock.runtime.containment import contained
 from penstock.runtime.logs import log
 from penstock.runtime.metrics import Metrics
-from penstock.runtime.observing import keep
+from penstock.runtime.observing import NeedsSpark, Seen, Sight, keep
 from penstock.runtime.revisions import Revisions
 from penstock.runtime.settling import settle
 from penstock.runtime.site import Site
 from penstock.runtime.survey import Survey
 from penstock.runtime.triggers import Due, Triggers
 from penstock.runtime.workspace import no_step
-from penstock.state.records import Reopened, Slot, SourceRecord, Work, World
+from penstock.state.records import Reopened, Slot, Work, World
 from penstock.state.schedules import due_slots
 from penstock.state.store import State
-from penstock.tasks import Changed, Lane, Order
+from penstock.tasks import Lane, Order
 
 LONGEST_PAUSE_SECONDS = 5.0
 """Workers that vanish tell nobody: their tasks are looked for this often."""
@@ -39,8 +39,11 @@ FORWARD_PAUSE_SECONDS = 10.0
 class Eyes(Protocol):
     """What a scheduler asks of the tables themselves."""
 
-    def look(self, site: Site, names: Collection[str], world: World) -> Iterable[tuple[SourceRecord, Changed]]:
-        """These sources as they are now (not those that need Spark), and where rows are no longer what they were."""
+    def periods(self, site: Site, world: World) -> Mapping[str, float]:
+        """How soon after the last look each source may be looked at again; left out: there is no need."""
+
+    def look(self, site: Site, names: Collection[str], world: World) -> Iterable[Seen]:
+        """What there is to say of sources: of these as they are now, or of others that were asked for before."""
 
     def audit(self, site: Site, state: State, world: World) -> Iterable[str | None]:
         """Judge what others wrote into our tables, one after the other; why one could not be looked at."""
@@ -90,25 +93,23 @@ class Scheduler:
         return self._pause(site, world)
 
     def _look(self, site: Site, world: World) -> None:
-        periods = {
-            model.name: float(model.incremental_scan_seconds)
-            for model in site.graph.models.values()
-            if isinstance(model, Source)
-        }
-        names = self.state.claim_looks(periods)
-        if not names:
-            return
-        unseen = set(names)
-        for record, changed in self.eyes.look(site, names, world):
-            unseen.discard(record.model)
-            known = world.sources.get(record.model)
-            keep(self.state, known, record, changed)
-            self.metrics.looked(record.model, record.error is None)
-            if record.error is not None and (known is None or known.error != record.error):
-                log("source_error", "warning", model=record.model, error=record.error)
-            self.step("looked")
-        if unseen:
-            self.state.ask_scan(unseen)
+        names = self.state.claim_looks(self.eyes.periods(site, world))
+        for seen in self.eyes.look(site, names, world):
+            match seen:
+                case Sight():
+                    self._keep(seen, world)
+                case NeedsSpark(model):
+                    self.state.ask_scan([model])
+                case _:
+                    assert_never(seen)
+
+    def _keep(self, sight: Sight, world: World) -> None:
+        record, known = sight.record, world.sources.get(sight.record.model)
+        keep(self.state, sight)
+        self.metrics.looked(record.model, record.error is None)
+        if record.error is not None and (known is None or known.error != record.error):
+            log("source_error", "warning", model=record.model, error=record.error)
+        self.step("looked")
 
     def _settled(self, site: Site) -> World:
         settled = settle(self.state, site, own_worker=self.own_worker, step=self.step)

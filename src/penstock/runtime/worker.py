@@ -17,7 +17,7 @@ from penstock.runtime.crew import Crew
 from penstock.runtime.heartbeat import Heartbeat
 from penstock.runtime.logs import log
 from penstock.runtime.metrics import Metrics
-from penstock.runtime.observing import Observer, keep
+from penstock.runtime.observing import Observer, Sight, keep
 from penstock.runtime.progress import Finished
 from penstock.runtime.revisions import Revisions
 from penstock.runtime.site import Site
@@ -149,9 +149,10 @@ class Worker:
             with closing(self.workspace.connect()) as state:
                 world = state.world()
                 observer = Observer(site, self.workspace.engine, self.workspace.environ)
-                for record, changed in observer.look(names, world):
-                    keep(state, world.sources.get(record.model), record, changed)
-                    self.metrics.looked(record.model, record.error is None)
+                for sight in observer.look(names, world):
+                    if isinstance(sight, Sight):
+                        keep(state, sight)
+                        self.metrics.looked(sight.record.model, sight.record.error is None)
         except BaseException as error:
             self.metrics.error("scan", error)
             log("scan_failed", "warning", sources=",".join(sorted(names)), error=contained(error).message)

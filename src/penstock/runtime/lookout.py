@@ -1,0 +1,202 @@
+"""Who looks at sources while planning goes on?"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from queue import Empty, SimpleQueue
+
+from penstock.engine.glance import Mark, goes_on, mark
+from penstock.errors import PenstockError
+from penstock.models import Source
+from penstock.planner.watching import GLANCE_SECONDS, glance_seconds
+from penstock.runtime.audit import audit
+from penstock.runtime.containment import contained
+from penstock.runtime.observing import Observer, Seen, Sight, by_log, scan_periods, unknown
+from penstock.runtime.pool import Pool
+from penstock.runtime.site import Site
+from penstock.state.records import World
+from penstock.state.store import State
+from penstock.tasks import UNCHANGED
+
+THREADS = 8
+LOOK_SECONDS = 10.0
+"""Then others have their turn; what was seen is kept."""
+HANGING_SECONDS = 40.0
+"""Nobody waits longer for an answer: somebody else takes the place of whoever does."""
+NEWS_SECONDS = 0.5
+"""Where a glance saw news, a look may follow this soon upon somebody's last."""
+_GRACE_SECONDS = 0.1
+"""A look at a table nearby is over by then: what it saw is planned in the same round."""
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A Delta log between two looks."""
+
+    location: str
+    storage: Mapping[str, str] | None
+    scan_seconds: float
+    snapshot: int
+    table_id: str | None
+    moved: float
+    """When it was last seen to go on, by this process's clock."""
+    due: float
+    mark: Mark | None = None
+    """Of the snapshot's commit, once a look has found that table at that snapshot with it."""
+    marked: float = 0.0
+    news: bool = False
+
+    def rests(self, now: float) -> bool:
+        """Nothing is to be seen: the table is the one that is known, and has no newer commit."""
+        return self.mark is not None and not self.news and now - self.marked < self.scan_seconds + LOOK_SECONDS
+
+
+@dataclass(slots=True)
+class Lookout:
+    """Eyes in a few threads: each source has one at a time, and whoever plans takes what they have seen.
+
+    Between looks the logs are glanced at, which costs next to nothing; only what moved is looked at.
+    """
+
+    environ: Mapping[str, str]
+    ring: Callable[[], None]
+    _pool: Pool = field(default_factory=lambda: Pool(THREADS, HANGING_SECONDS))
+    _found: SimpleQueue[Seen | BaseException] = field(default_factory=SimpleQueue)
+    _watched: dict[str, _Watched] = field(default_factory=dict)
+    _more: set[str] = field(default_factory=set)
+    """Sources whose last look was not long enough."""
+
+    def periods(self, site: Site, world: World) -> dict[str, float]:
+        """How soon after the last look each source may be looked at again; not those at rest, or under way."""
+        self._follow(site, world)
+        found, now = scan_periods(site), time.monotonic()
+        for name, watched in self._watched.items():
+            if watched.news or name in self._more:
+                found[name] = min(found[name], 0.0 if name in self._more else NEWS_SECONDS)
+            elif watched.rests(now) and world.sources[name].error is None:
+                del found[name]
+        return {name: seconds for name, seconds in found.items() if not self._pool.busy(name)}
+
+    def look(self, site: Site, names: Collection[str], world: World) -> Iterator[Seen]:
+        """Begin to look at these sources; what was seen meanwhile, of these or others."""
+        observer = Observer(site, None, self.environ, runs_programs=False)
+        for name in sorted(names):
+            self._more.discard(name)
+            self._pool.begin(name, lambda name=name: self._look(observer, name, world))  # type: ignore[misc]
+        yield from self._hanging(site, world)
+        until = time.monotonic() + (_GRACE_SECONDS if names else 0.0)
+        while True:
+            try:
+                seen = self._found.get(timeout=max(until - time.monotonic(), 0.0))
+            except Empty:
+                return
+            if isinstance(seen, BaseException):
+                raise seen
+            if isinstance(seen, Sight) and seen.more:
+                self._more.add(seen.record.model)
+            yield seen
+            if not any(self._pool.busy(name) for name in names):
+                until = 0.0
+
+    def audit(self, site: Site, state: State, world: World) -> Iterator[str | None]:
+        return audit(site, state, world)
+
+    def glance(self) -> float:
+        """Begin a glance at every log that is due; in how many seconds the next one is."""
+        now = time.monotonic()
+        watched = dict(self._watched)
+        for name, one in watched.items():
+            if one.due <= now and not self._pool.busy(name):
+                one.due = now + glance_seconds(now - one.moved, one.scan_seconds)
+                self._pool.begin(f"{name}?", lambda one=one: self._glance(one))  # type: ignore[misc]
+        later = min((one.due for one in watched.values()), default=now + GLANCE_SECONDS)
+        return min(max(later - now, GLANCE_SECONDS / 10), GLANCE_SECONDS)
+
+    def _glance(self, watched: _Watched) -> None:
+        now = time.monotonic()
+        try:
+            news = goes_on(watched.location, watched.snapshot, watched.storage)
+            if not news and watched.mark is not None and now - watched.marked >= watched.scan_seconds:
+                news = mark(watched.location, watched.snapshot, watched.storage) != watched.mark
+                watched.marked = now
+        except BaseException as error:
+            contained(error, location=watched.location)
+            watched.mark = None  # the next look says what is wrong
+            return
+        if news and not watched.news:
+            watched.news = True
+            self.ring()
+
+    def _follow(self, site: Site, world: World) -> None:
+        """Glance at the logs that are known, from the snapshots on that are known."""
+        now, storage = time.monotonic(), site.project.settings.target.storage
+        found: dict[str, _Watched] = {}
+        for source in site.graph.models.values():
+            record = world.sources.get(source.name)
+            if not isinstance(source, Source) or not by_log(source) or record is None or record.snapshot is None:
+                continue
+            place, before = site.source(source), self._watched.get(source.name)
+            if before is not None and (before.snapshot, before.table_id) == (record.snapshot, record.table_id):
+                found[source.name] = before
+                continue
+            period = float(source.incremental_scan_seconds)
+            due = now + GLANCE_SECONDS
+            found[source.name] = _Watched(place, storage, period, record.snapshot, record.table_id, now, due)
+        self._watched = found
+
+    def _look(self, observer: Observer, name: str, world: World) -> None:
+        watched = self._watched.get(name)
+        last: Seen | None = None
+        try:
+            before = _mark(watched)
+            for last in observer.look((name,), world, LOOK_SECONDS):
+                self._found.put(last)
+        except BaseException as error:  # a bug: whoever plans raises it
+            self._found.put(error)
+            return
+        finally:
+            self.ring()
+        if watched is None:
+            return
+        watched.news = False
+        if isinstance(last, Sight) and last.record.error is None and last.record.snapshot == watched.snapshot:
+            # it was this file before the look, and the look found this snapshot: they belong together
+            watched.mark, watched.marked = before, time.monotonic()
+
+    def _hanging(self, site: Site, world: World) -> Iterator[Sight]:
+        """Sources that do not answer; each is told of once."""
+        for name in {key.removesuffix("?") for key in self._pool.hanging()}:
+            source = site.graph.models.get(name)
+            if isinstance(source, Source):
+                known = world.sources.get(name) or unknown(source)
+                said = f"{source.location} has not answered for {HANGING_SECONDS:.0f} seconds"
+                yield Sight(known, replace(known, error=said), UNCHANGED)
+
+
+@contextmanager
+def glancing(lookout: Lookout) -> Iterator[None]:
+    """Glance, in a thread that only ever begins it."""
+    ended = threading.Event()
+
+    def act() -> None:
+        while not ended.wait(lookout.glance()):
+            continue
+
+    thread = threading.Thread(target=act, name="penstock-glances", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _mark(watched: _Watched | None) -> Mark | None:
+    try:
+        return None if watched is None else mark(watched.location, watched.snapshot, watched.storage)
+    except PenstockError:
+        return None
