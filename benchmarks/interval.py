@@ -103,7 +103,7 @@ def _by_us(session: Session, root: Path, events: str, span: Interval, cost: Cost
         location=str(root / "ours"),
         position=PositionColumn("hour", "second"),
         chunks=(span,),
-        renderings=(Rendering(span, SELECT.format(events="events_in"), (read,)),),
+        renderings=(Rendering((span,), SELECT.format(events="events_in"), (read,)),),
         cut=False,
         frontier={"raw.events": pin},
         task=uuid4(),

@@ -13,6 +13,10 @@ Lane = Literal["forward", "backfill", "repair"]
 TaskState = Literal["queued", "running", "retrying", "succeeded", "dead", "cancelled", "superseded"]
 
 
+TAG = "__penstock_tag"
+"""In a query that many chunks share, the column with the start of the chunk that a row belongs to."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pin:
     """One input at one snapshot. `table_id` tells a replaced table from a changed one."""

@@ -123,16 +123,17 @@ class Bench:
     ) -> Job:
         """A job over `chunks`; `{view}` in the SQL stands for the view of one rendering."""
         intervals = tuple(Interval(*chunk) for chunk in chunks)
-        spans = IntervalSet.of(intervals).parts if widened else intervals
+        shares = [IntervalSet.of(intervals).parts] if widened else [(interval,) for interval in intervals]
         renderings = []
-        for number, span in enumerate(spans):
-            window = IntervalSet.of([(span.start - look, span.end + look)])
+        for number, spans in enumerate(shares):
+            window = IntervalSet.of((span.start - look, span.end + look) for span in spans)
             named = {
                 read.view: replace(read, view=f"{read.view}_{number}", window=None if read.position is None else window)
                 for read in reads
             }
-            text = sql.format(**{view: one.view for view, one in named.items()}, start=span.start, end=span.end)
-            renderings.append(Rendering(span, text, tuple(named.values())))
+            edges = {"start": spans[0].start, "end": spans[-1].end}
+            text = sql.format(**{view: one.view for view, one in named.items()}, **edges)
+            renderings.append(Rendering(spans, text, tuple(named.values())))
         given: dict[str, object] = {"digests": {}, "cut": look > 0, **more}
         return Job(
             model=f"shop.{table}",

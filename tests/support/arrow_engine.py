@@ -23,7 +23,7 @@ from penstock.engine.bags import Bag, differing
 from penstock.engine.compare import Comparison
 from penstock.engine.files import DataFile, PositionColumn, TableSnapshot
 from penstock.engine.head import Head
-from penstock.engine.job import Digest, InputRead, Job, Staged, StagedChunk, StagedFile, Step
+from penstock.engine.job import Digest, InputRead, Job, Rendering, Staged, StagedChunk, StagedFile, Step
 from penstock.engine.log import snapshot
 from penstock.engine.lookup import Lookup
 from penstock.engine.positions import position_field
@@ -32,7 +32,7 @@ from penstock.engine.scan import VIEW
 from penstock.engine.statistics import staged_file
 from penstock.errors import EngineError, QueryError, SourceError
 from penstock.intervals import Interval, IntervalSet
-from penstock.tasks import Commit, Cost, Pin
+from penstock.tasks import TAG, Commit, Cost, Pin
 
 Row = tuple[object, ...]
 
@@ -156,7 +156,7 @@ def answer(sql: str, reads: Sequence[InputRead]) -> pa.Table:
         except Exception as error:
             raise EngineError(f"cannot read {read.name} at {read.pin.snapshot}: {error}") from error
         builder.register(f"{read.view}_table", table)
-        views.append(f"{read.view} as (select * from {read.view}_table where {_condition(read)})")
+        views.append(f"{read.view} as ({_relation(read)})")
     heading = f"with {', '.join(views)} " if views else ""
     try:
         found = pa.table(builder.execute(f"{heading}select * from ({sql}\n)").read_all())
@@ -167,6 +167,16 @@ def answer(sql: str, reads: Sequence[InputRead]) -> pa.Table:
 
 def _storable(kind: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_string_view(kind) else kind
+
+
+def _relation(read: InputRead) -> str:
+    rows = f"select * from {read.view}_table where {_condition(read)}"
+    if read.tags is None or read.position is None:
+        return rows
+    name, tags = read.position.name, read.tags
+    listed = ", ".join(f"({chunk.start}, {chunk.end})" for chunk in tags.chunks)
+    reads = f"r.{name} >= c.a - {tags.before} and r.{name} < c.b + {tags.after}"
+    return f"select r.*, c.a as {TAG} from ({rows}) r join (values {listed}) c(a, b) on {reads}"
 
 
 def _condition(read: InputRead) -> str:
@@ -183,12 +193,22 @@ def _new_rows(job: Job) -> list[pa.Table]:
         rows = answer(rendering.sql, rendering.inputs)
         if job.position.name not in rows.column_names:
             raise QueryError(f"{job.model}: the query gives no column {job.position.name}")
-        check_key(job, rows.column_names)
-        inside = _within(rows, job.position.name, rendering.interval)
+        inside = _inside(rows, job.position.name, rendering)
+        check_key(job, inside.column_names)
         if not job.cut and inside.num_rows != rows.num_rows:
-            raise QueryError(f"{job.model}: {rows.num_rows - inside.num_rows} rows lie outside of {rendering.interval}")
+            raise QueryError(f"{job.model}: {rows.num_rows - inside.num_rows} rows lie outside of {rendering.scope}")
         found.append(inside)
     return found
+
+
+def _inside(rows: pa.Table, position: str, rendering: Rendering) -> pa.Table:
+    if not rendering.tagged:
+        return pa.concat_tables(_within(rows, position, part) for part in rendering.intervals)
+    parts = (
+        _within(rows.filter(pc.equal(rows[TAG], part.start)), position, part).drop_columns([TAG])
+        for part in rendering.intervals
+    )
+    return pa.concat_tables(parts)
 
 
 def _within(table: pa.Table, column: str, part: Interval) -> pa.Table:

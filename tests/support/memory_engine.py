@@ -20,6 +20,7 @@ from uuid import UUID
 from memory_append import Rule, appended, check_key, keys_of, places
 from memory_store import MemoryStore
 from memory_tables import Entry, MemoryFile, MemorySnapshot, MemoryTable, Row, Rows
+from memory_tags import inside, stars_understood, with_tags
 
 from penstock.engine.committing import ROUNDS
 from penstock.engine.compare import Comparison
@@ -242,7 +243,7 @@ class MemoryEngine(MemoryStore):
                 marks = ", ".join("?" * len(found.columns))
                 connection.executemany(f'insert into "{read.view}" values ({marks})', found.rows)
         try:
-            cursor = connection.execute(sql)
+            cursor = connection.execute(stars_understood(sql))
             return Rows(tuple(column[0] for column in cursor.description), cursor.fetchall())
         except sqlite3.Error as error:
             raise _translated(connection, sql, error) from error
@@ -250,25 +251,23 @@ class MemoryEngine(MemoryStore):
     def _new_rows(self, job: Job) -> Rows:
         """What every rendering gives inside its interval; a row outside is the query's fault unless it looks beyond."""
         columns: tuple[str, ...] | None = None
-        inside: list[Row] = []
+        together: list[Row] = []
         with closing(_connected(lambda: self._is_cancelled(job))) as connection:
             for rendering in job.renderings:
                 found = self._asked(connection, rendering.sql, rendering.inputs)
-                columns = columns or _storable(job, found.columns)
+                kept = inside(rendering, found, job.position.name)
+                columns = columns or _storable(job, kept.columns)
                 check_key(job, columns)
-                at = found.columns.index(job.position.name)
-                start, end = rendering.interval.start, rendering.interval.end
-                kept = [row for row in found.rows if isinstance(p := row[at], int) and start <= p < end]
-                if not job.cut and len(kept) != len(found.rows):
-                    count = len(found.rows) - len(kept)
-                    raise QueryError(f"{job.model}: {count} rows lie outside of {rendering.interval}")
-                inside += Rows(found.columns, kept).arranged(columns)
+                if not job.cut and len(kept.rows) != len(found.rows):
+                    count = len(found.rows) - len(kept.rows)
+                    raise QueryError(f"{job.model}: {count} rows lie outside of {rendering.scope}")
+                together += kept.arranged(columns)
         assert columns is not None, "a job has a rendering"
-        return Rows(columns, inside)
+        return Rows(columns, together)
 
     def _read(self, read: InputRead) -> Rows:
-        found = self._pinned(read.pin)
-        return found.read(None if read.position is None else read.window)
+        found = self._pinned(read.pin).read(None if read.position is None else read.window)
+        return found if read.tags is None or read.position is None else with_tags(found, read.tags, read.position.name)
 
     def _is_cancelled(self, job: Job) -> bool:
         return (job.task, job.attempt) in self._cancelled

@@ -150,14 +150,14 @@ def build(
 ) -> Job:
     """A job over the newest snapshot of `numbers`; `{numbers}`, `{start}` and `{end}` stand for one rendering's own."""
     intervals = tuple(Interval(*chunk) for chunk in chunks)
-    spans = IntervalSet.of(intervals).parts if widened else intervals
+    shares = [IntervalSet.of(intervals).parts] if widened else [(interval,) for interval in intervals]
     pin, column = bench.pin("numbers"), PositionColumn("n", AXIS)
     renderings = []
-    for number, span in enumerate(spans):
-        window = IntervalSet((span.start - look, span.end + look))
+    for number, spans in enumerate(shares):
+        window = IntervalSet.of((span.start - look, span.end + look) for span in spans)
         read = InputRead(f"penstock_in_{number}", "raw.numbers", pin, position=column, window=window)
-        text = sql.format(numbers=read.view, start=span.start, end=span.end)
-        renderings.append(Rendering(span, text, (read,)))
+        text = sql.format(numbers=read.view, start=spans[0].start, end=spans[-1].end)
+        renderings.append(Rendering(spans, text, (read,)))
     job = Job(
         model=f"t.{table}",
         location=bench.location(table),

@@ -12,9 +12,9 @@ from penstock.engine.files import DataFile
 from penstock.engine.head import Head, Target
 from penstock.engine.job import Job, StagedChunk, StagedFile
 from penstock.engine.lookup import Found, Lookup
-from penstock.engine.newrows import SMALL_BYTES, as_position, configure, key_columns
+from penstock.engine.newrows import SMALL_BYTES, configure, key_columns
 from penstock.engine.parts import laid_out, written
-from penstock.engine.predicate import index, inside, quoted
+from penstock.engine.predicate import as_position, index, inside, quoted
 from penstock.engine.read import staged_rows, through_parquet
 from penstock.engine.storage import Storage
 from penstock.intervals import Interval

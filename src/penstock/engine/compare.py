@@ -14,8 +14,8 @@ from penstock.engine.digest import comparable
 from penstock.engine.failures import translating
 from penstock.engine.head import Target
 from penstock.engine.job import InputRead, Job
-from penstock.engine.newrows import as_position, ask, key_columns, output_position
-from penstock.engine.predicate import index, inside, quoted
+from penstock.engine.newrows import ask, fitted_rows, inside_its_chunk, key_columns, output_position, untagged
+from penstock.engine.predicate import as_position, index, quoted
 from penstock.engine.read import Reader
 from penstock.engine.session import Session
 from penstock.engine.storage import Storage
@@ -181,15 +181,15 @@ def both_sides(
     read = InputRead(_STORED, job.model, Pin(job.location, snapshot), position=job.position, window=window)
     table = reader.frame(reader.planned(read))
     asked = ask(spark, job, reader)
-    schema = target_schema(asked.frames[0].schema, table.schema, add_columns=True)
+    given = untagged(asked.frames[0].schema, job.renderings[0])
+    schema = target_schema(given, table.schema, add_columns=True)
     field = output_position(schema, job)
-    expected = []
+    target, expected = Target(schema, field), []
     for frame, rendering in zip(asked.frames, job.renderings, strict=True):
-        interval = IntervalSet.of((rendering.interval,))
-        rows = frame.selectExpr(*fitted(frame.schema, schema))
-        expected.append(rows.filter(inside(field.name, field.kind, interval)))
+        rows = fitted_rows(frame, target, rendering).filter(inside_its_chunk(field, rendering))
+        expected.append(rows.select(*map(quoted, schema.names)))
     stored = table.selectExpr(*fitted(table.schema, schema))
-    return BothSides(reduce(lambda a, b: a.union(b), expected), stored, Target(schema, field))
+    return BothSides(reduce(lambda a, b: a.union(b), expected), stored, target)
 
 
 def _sums(*expressions: str) -> list[Column]:

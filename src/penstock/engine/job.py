@@ -25,6 +25,16 @@ class Digest:
 
 
 @dataclass(frozen=True, slots=True)
+class Tags:
+    """The chunks that share a query, and how far beyond its chunk each of them looks into an input."""
+
+    chunks: tuple[Interval, ...]
+    """Sorted and disjoint."""
+    before: int = 0
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class InputRead:
     """One relation that a query reads: a table at a snapshot, cut to a window."""
 
@@ -35,15 +45,24 @@ class InputRead:
     position: PositionColumn | None = None
     window: IntervalSet | None = None
     """None: the whole table."""
+    tags: Tags | None = None
+    """Each row once for every chunk that reads it, with that chunk's start in the column `TAG`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """One SELECT and the interval that its rows belong to."""
+    """One SELECT and the intervals that its rows belong to."""
 
-    interval: Interval
+    intervals: tuple[Interval, ...]
+    """Sorted and disjoint; the chunks themselves when they are told apart by tags."""
     sql: str
     inputs: tuple[InputRead, ...]
+    tagged: bool = False
+    """Each row says by the column `TAG` which chunk it was made for."""
+
+    @property
+    def scope(self) -> IntervalSet:
+        return IntervalSet.of(self.intervals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -12,12 +13,14 @@ from penstock.engine.columns import fitted, target_schema, unchanged
 from penstock.engine.digest import HASH_A, HASH_B, MOST_OBSERVED, digest_of, hash_columns, sums
 from penstock.engine.head import Head, Target
 from penstock.engine.job import Digest, Job, Rendering
-from penstock.engine.parts import laid_out
+from penstock.engine.parts import RUN, laid_out
 from penstock.engine.positions import PositionField, position_field
-from penstock.engine.predicate import index, inside, quoted
+from penstock.engine.predicate import as_position, index, inside, quoted
 from penstock.engine.read import PlannedRead, Reader
+from penstock.engine.tags import chunk_start
 from penstock.errors import QueryError, SourceError
 from penstock.intervals import Interval, IntervalSet
+from penstock.tasks import TAG
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
@@ -80,8 +83,9 @@ class _Watch:
 def new_rows(spark: SparkSession, job: Job, head: Head, reader: Reader) -> NewRows:
     """Plan the job's queries; nothing runs yet."""
     asked = ask(spark, job, reader, sum(file.size for file in head.straddlers))
-    key_columns(job, asked.frames[0].schema)  # the query itself must give them, whatever the table has
-    schema = target_schema(asked.frames[0].schema, head.schema, job.add_columns)
+    given = untagged(asked.frames[0].schema, job.renderings[0])
+    key_columns(job, given)  # the query itself must give them, whatever the table has
+    schema = target_schema(given, head.schema, job.add_columns)
     target = Target(schema, output_position(schema, job))
     parts, watches = _runs(job, head, asked, target)
     return NewRows(parts, target, asked.large, asked.rows_read, watches)
@@ -168,34 +172,74 @@ def _runs(job: Job, head: Head, asked: Asked, target: Target) -> tuple[tuple[Dat
     # a few rows are compared as they are, and without a watch the job is shorter
     digested = job.deduplicate and not job.unique_key and not asked.tiny and len(job.chunks) <= MOST_OBSERVED
     # footers tell that rows lie outside, but not whose rows they are
-    marked = not job.cut and (len(asked.frames) > 1 or bool(head.straddlers))
+    several = len(asked.frames) > 1 or job.renderings[0].tagged
+    marked = not job.cut and (several or bool(head.straddlers))
+    members = [
+        (_shaped(frame, target, rendering, cut=job.cut, marked=marked), rendering.intervals)
+        for frame, rendering in zip(asked.frames, job.renderings, strict=True)
+    ]
+    runs = [IntervalSet.of((run,)) for run in job.scope]
+    if any(not run.covers(intervals[-1]) for run, intervals in _begun(runs, members)):
+        # a query that crosses gaps is run once: its rows are told apart as they are written
+        runs = [job.scope]
     parts: list[DataFrame] = []
     watches: list[_Watch] = []
-    for run in job.scope:
-        members = [
-            _shaped(frame, target, rendering, cut=job.cut, marked=marked)
-            for frame, rendering in zip(asked.frames, job.renderings, strict=True)
-            if run.start <= rendering.interval.start < run.end
-        ]
-        rows = laid_out(reduce(lambda a, b: a.union(b), members), target.field, asked.large, job.cluster_by)
+    for run in runs:
+        frames = [frame for frame, intervals in members if intervals[0].start in run]
+        rows = reduce(lambda a, b: a.union(b), frames)
+        if len(run) > 1:
+            rows = rows.selectExpr("*", f"{index(target.field.name, target.field.kind, run.parts)} as {RUN}")
+        rows = laid_out(rows, target.field, asked.large, job.cluster_by)
         if digested or marked:
-            inner = tuple(c for c in sorted(job.chunks) if run.start <= c.start < run.end) if digested else ()
+            inner = tuple(c for c in sorted(job.chunks) if c.start in run) if digested else ()
             watched, watch = _watched(rows, target, inner, marked)
-            rows = watched.select(*(quoted(name) for name in target.schema.names))
+            names = (*target.schema.names, RUN) if len(run) > 1 else target.schema.names
+            rows = watched.select(*map(quoted, names))
             watches.append(watch)
         parts.append(rows)
     return tuple(parts), tuple(watches)
 
 
+def _begun(
+    runs: list[IntervalSet], members: list[tuple[DataFrame, tuple[Interval, ...]]]
+) -> Iterator[tuple[IntervalSet, tuple[Interval, ...]]]:
+    """Each member's intervals with the run that they begin in."""
+    firsts = [run.edges[0] for run in runs]
+    for _, intervals in members:
+        yield runs[bisect_right(firsts, intervals[0].start) - 1], intervals
+
+
 def _shaped(frame: DataFrame, target: Target, rendering: Rendering, *, cut: bool, marked: bool) -> DataFrame:
-    """The rendering's rows in the table's columns; rows outside its interval are dropped, or marked where asked."""
-    within = inside(target.field.name, target.field.kind, IntervalSet.of((rendering.interval,)))
-    columns = fitted(frame.schema, target.schema)
+    """The rendering's rows in the table's columns; rows outside their interval are dropped, or marked where asked."""
+    rows, within = fitted_rows(frame, target, rendering), inside_its_chunk(target.field, rendering)
+    names = [quoted(name) for name in target.schema.names]
     if marked:
-        return frame.selectExpr(*columns).selectExpr("*", f"not coalesce({within}, false) as {_OUT}")
+        return rows.selectExpr(*names, f"not coalesce({within}, false) as {_OUT}")
+    kept = rows.filter(within) if cut else rows
+    return kept.select(*names) if rendering.tagged else kept
+
+
+def fitted_rows(frame: DataFrame, target: Target, rendering: Rendering) -> DataFrame:
+    """What the query gave in the table's columns, with their tags if there are any."""
+    columns = fitted(untagged(frame.schema, rendering), target.schema)
+    if rendering.tagged:
+        return frame.selectExpr(*columns, TAG)
     # every further step is analysed by Spark: leave out those that change nothing
-    shaped = frame if frame.columns == target.schema.names and unchanged(columns) else frame.selectExpr(*columns)
-    return shaped.filter(within) if cut else shaped
+    return frame if frame.columns == target.schema.names and unchanged(columns) else frame.selectExpr(*columns)
+
+
+def inside_its_chunk(field: PositionField, rendering: Rendering) -> str:
+    """True for a row of the rendering whose position lies in what it was made for."""
+    if rendering.tagged:
+        return f"{chunk_start(field, rendering.intervals)} = {TAG}"
+    return inside(field.name, field.kind, rendering.scope)
+
+
+def untagged(schema: StructType, rendering: Rendering) -> StructType:
+    """The columns that the author's query gives."""
+    from pyspark.sql.types import StructType
+
+    return StructType([one for one in schema.fields if one.name != TAG]) if rendering.tagged else schema
 
 
 def _watched(frame: DataFrame, target: Target, chunks: tuple[Interval, ...], marked: bool) -> tuple[DataFrame, _Watch]:
@@ -213,15 +257,3 @@ def _watched(frame: DataFrame, target: Target, chunks: tuple[Interval, ...], mar
             metrics += sums(f"{_CHUNK} = {i}", f"c{i}_")
     observation = Observation()
     return frame.observe(observation, *(f.expr(metric) for metric in metrics)), _Watch(observation, chunks)
-
-
-def as_position(field: PositionField) -> str:
-    """SQL of the position of a row."""
-    name = quoted(field.name)
-    match field.kind:
-        case "timestamp" | "timestamp_ntz":
-            return f"unix_seconds(cast({name} as timestamp))"
-        case "date":
-            return f"unix_date({name}) * 86400L"
-        case "integer":
-            return f"cast({name} as bigint)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyarrow.fs import FileSelector, FileType
+from pyarrow.fs import FileInfo, FileSelector, FileType
 
 from penstock.engine.head import Head, Target
 from penstock.engine.job import Job, StagedFile
@@ -20,9 +20,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+RUN = "__penstock_run"
+"""Says of rows of several stretches which one they are in, so that no file has rows of two."""
+
+
 def laid_out(frame: DataFrame, field: PositionField, large: bool, cluster_by: tuple[str, ...]) -> DataFrame:
     """The rows sorted for their files: one file when small, else ranges of positions."""
-    order = [quoted(name) for name in dict.fromkeys((field.name, *cluster_by))]
+    parts = (RUN,) if RUN in frame.columns else ()
+    order = [quoted(name) for name in dict.fromkeys((*parts, field.name, *cluster_by))]
     spread = frame.repartitionByRange(*order) if large else frame.coalesce(1)
     return spread.sortWithinPartitions(*order)
 
@@ -56,10 +61,21 @@ def written(parts: tuple[DataFrame, ...], job: Job, folder: str, storage: Storag
     """Write the parts in one Spark job and look at the files; those without rows are left out."""
     if not parts:
         return ()
+    apart = any(RUN in part.columns for part in parts)
+    if apart:
+        parts = tuple(
+            part if RUN in part.columns else part.selectExpr("*", f"-{number} as {RUN}")
+            for number, part in enumerate(parts, 2)
+        )
     frame = reduce(lambda a, b: a.union(b), parts)
-    frame.write.parquet(f"{spark_path(job.location).rstrip('/')}/{folder}")
+    writer = frame.write.partitionBy(RUN) if apart else frame.write
+    writer.parquet(f"{spark_path(job.location).rstrip('/')}/{folder}")
     filesystem, path = place(job.location, folder, storage)
-    found = filesystem.get_file_info(FileSelector(path))
-    names = sorted(f.base_name for f in found if f.type == FileType.File and f.base_name.endswith(".parquet"))
+    found = filesystem.get_file_info(FileSelector(path, recursive=True))
+    names = sorted(f.path[len(path) :].strip("/") for f in found if _is_rows(f))
     files = (staged_file(job.location, f"{folder}/{name}", job.position, storage) for name in names)
     return tuple(file for file in files if file.rows)
+
+
+def _is_rows(file: FileInfo) -> bool:
+    return bool(file.type == FileType.File and file.base_name.endswith(".parquet"))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 
 from penstock.engine.files import PositionKind
+from penstock.engine.positions import PositionField
 from penstock.intervals import MAX_POSITION, MIN_POSITION, Interval, IntervalSet
 
 _DAY = 86_400
@@ -67,6 +68,35 @@ def index(column: str, kind: PositionKind, intervals: Sequence[Interval], outsid
         leaves.append(outside)
     name = quoted(column)
     return f"if({name} is null, {outside}, {_searched(name, kind, edges, leaves)})"
+
+
+def starts(column: str, kind: PositionKind, intervals: Sequence[Interval]) -> str:
+    """The start of the sorted, disjoint interval that holds the row's position; NULL for any other row."""
+    edges: list[int] = []
+    leaves: list[str] = ["null"]
+    for interval in intervals:
+        leaf = f"{literal('integer', interval.start)}L"
+        if edges and edges[-1] == interval.start:
+            leaves[-1] = leaf
+        else:
+            edges.append(interval.start)
+            leaves.append(leaf)
+        edges.append(interval.end)
+        leaves.append("null")
+    name = quoted(column)
+    return f"if({name} is null, cast(null as bigint), {_searched(name, kind, edges, leaves)})"
+
+
+def as_position(field: PositionField) -> str:
+    """SQL of the position of a row."""
+    name = quoted(field.name)
+    match field.kind:
+        case "timestamp" | "timestamp_ntz":
+            return f"unix_seconds(cast({name} as timestamp))"
+        case "date":
+            return f"unix_date({name}) * 86400L"
+        case "integer":
+            return f"cast({name} as bigint)"
 
 
 def _between(name: str, kind: PositionKind, part: Interval) -> str:

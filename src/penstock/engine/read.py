@@ -14,6 +14,7 @@ from penstock.engine.job import InputRead, StagedFile
 from penstock.engine.positions import position_field
 from penstock.engine.predicate import inside, quoted
 from penstock.engine.storage import Storage, is_absolute, local_path
+from penstock.engine.tags import tagged
 from penstock.errors import EngineError
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ class Reader:
         if read.window is None or read.position is None:
             return frame
         field = position_field(snapshot.schema_json if snapshot else frame.schema.json(), read.position)
-        return frame.filter(inside(field.name, field.kind, read.window))
+        cut = frame.filter(inside(field.name, field.kind, read.window))
+        return cut if read.tags is None else tagged(cut, field, read.tags)
 
 
 def needs_delta_reader(snapshot: TableSnapshot, files: tuple[DataFile, ...]) -> str | None:

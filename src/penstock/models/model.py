@@ -123,6 +123,8 @@ class IntervalModel:
     widens: bool = False
     """One query over many chunks gives the same rows as one query per chunk."""
     widens_reason: str = ""
+    tagged: bool = False
+    """It does when its rows carry their chunk."""
     description: str = ""
     tags: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=lambda: _EMPTY)

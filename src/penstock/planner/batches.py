@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from penstock.intervals import Interval
+from penstock.intervals import Interval, IntervalSet
 from penstock.models.axis import shown
 from penstock.planner.lanes import Work
 from penstock.tasks import Lane, Order
@@ -17,9 +17,9 @@ class Caps:
     """How much one order may hold; it always holds at least one chunk."""
 
     widened: int = 1024
-    """Chunks of an order whose query may run over many at once."""
+    """Chunks of an order whose query may run over many at once, next to each other or not."""
     listed: int = 32
-    """Queries of one order, which are read together: one per chunk, or per contiguous run where they widen."""
+    """Chunks of an order that has a query for each of them."""
     bytes: float = float(2**30)
 
 
@@ -39,38 +39,26 @@ def orders(work: Work, lane: Lane, chunks: Iterable[Interval], caps: Caps = CAPS
     """`chunks` in orders, in their sequence; all chunks of an order read the same members."""
     model, found = work.seen.model, work.ready_for(lane)
     most = caps.widened if model.widens else caps.listed
-    runs = 0
     batch: list[Interval] = []
     batch_choices: tuple[str, ...] = ()
     weight = 0.0
     fixed = None if found.varies else tuple(group[0].dependency.model for group in found.groups)
-    per_position = _bytes_per_position(work, fixed or ())
+    per_position = work.bytes_per_position(fixed or ())
     for chunk in chunks:
         choices = fixed if fixed is not None else found.choices(chunk)
         if choices is None:
             continue
         if choices != batch_choices:
-            per_position = _bytes_per_position(work, choices)
+            per_position = work.bytes_per_position(choices)
         more = chunk.size * per_position
         fits = len(batch) < most and weight + more <= caps.bytes and choices == batch_choices
-        touches = bool(batch) and _touch(batch[-1], chunk)
-        if batch and not (fits and (touches or runs < caps.listed)):
+        if batch and not fits:
             yield _order(work, lane, batch, batch_choices)
-            batch, weight, runs, touches = [], 0.0, 0, False
+            batch, weight = [], 0.0
         batch.append(chunk)
-        runs += not touches
         batch_choices, weight = choices, weight + more
     if batch:
         yield _order(work, lane, batch, batch_choices)
-
-
-def _touch(one: Interval, other: Interval) -> bool:
-    return one.end == other.start or other.end == one.start
-
-
-def _bytes_per_position(work: Work, choices: tuple[str, ...]) -> float:
-    inputs = work.seen.inputs
-    return sum(inputs[name].bytes_per_position for name in set(choices) if name in inputs)
 
 
 def _order(work: Work, lane: Lane, batch: list[Interval], choices: tuple[str, ...]) -> Order:
@@ -79,7 +67,18 @@ def _order(work: Work, lane: Lane, batch: list[Interval], choices: tuple[str, ..
     start, end = shown(chunks[0].start, axis), shown(chunks[-1].end, axis)
     reason = {
         "forward": f"new positions from {start} to {end}",
-        "repair": f"the inputs changed, or a rerun was asked for, between {start} and {end}",
+        "repair": f"the inputs changed, or a rerun was asked for, between {start} and {end}{_together(work, chunks)}",
         "backfill": f"never built between {start} and {end}",
     }[lane]
     return Order(work.seen.model.name, lane, chunks, choices, reason)
+
+
+def _together(work: Work, chunks: tuple[Interval, ...]) -> str:
+    """Said where more is computed again than what is stale."""
+    stale = work.repair & IntervalSet.of(chunks)
+    extra = len(stale) - len(IntervalSet.of(chunks))
+    if extra <= 0:
+        return ""
+    left = len(IntervalSet.of(chunks))
+    spans = "one span" if left == 1 else f"{left} spans"
+    return f": {len(stale)} changed ranges as {spans}, as the rows between them are fewer than apart would cost"

@@ -100,7 +100,7 @@ def _default(one: Work) -> tuple[Lane, Interval] | None:
 def _run_at(one: Work, lane: Lane, at: int) -> Interval | None:
     match lane:
         case "repair":
-            return one.repair.part_at(at)
+            return one.repair_spans().part_at(at)
         case "forward":
             if at < one.split or one.frontier is None:
                 return None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from penstock.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.planner.observation import Observation
 from penstock.planner.ready import Readiness, readiness, readiness_again
+from penstock.planner.rounding import Price, rounded
 from penstock.tasks import Lane
 
 LANES: tuple[Lane, ...] = ("forward", "repair", "backfill")
@@ -29,6 +30,8 @@ class Work:
     """Whole cells that are being worked on, or whose last attempt failed for good."""
     repair: IntervalSet
     """Whole cells that are stale and ready. They are nobody else's, so that lanes never overlap."""
+    room: IntervalSet
+    """Whole cells around them that are covered and could be computed again, too."""
 
     def runs(self, lane: Lane) -> Iterator[Interval]:
         """Runs of wanted cells, in the order in which they should be done."""
@@ -36,11 +39,24 @@ class Work:
             case "forward":
                 yield from self._forward()
             case "repair":
-                yield from reversed(self.repair.parts)
+                yield from reversed(self.repair_spans().parts)
             case "backfill":
                 if self.seen.model.schedules.backfill != "off":
                     newest_first = self.seen.model.fill.backfill == "newest"
                     yield from self._wanted_runs(MIN_POSITION, self.split, newest_first=newest_first)
+
+    def repair_spans(self) -> IntervalSet:
+        """What the repair lane computes: what is stale, with the gaps that are cheaper to compute than to leave out."""
+        if len(self.repair) <= 1:
+            return self.repair
+        model, size = self.seen.model, self.ready.grid.size
+        return rounded(self.repair, self.room, Price(size, self.bytes_per_position(), model.widens))
+
+    def bytes_per_position(self, choices: tuple[str, ...] | None = None) -> float:
+        """What one position of the inputs holds; without `choices`, of the first member of each group."""
+        names = choices if choices is not None else tuple(group[0].model for group in self.seen.model.dependencies)
+        inputs = self.seen.inputs
+        return sum(inputs[name].bytes_per_position for name in set(names) if name in inputs)
 
     def ready_for(self, lane: Lane) -> Readiness:
         return self.again if lane == "repair" else self.ready
@@ -137,13 +153,14 @@ def work(seen: Observation) -> Work:
     if seen.model.schedules.forwardfill == "off":
         split = MAX_POSITION
     again = readiness_again(seen, found) if seen.stale else found
-    return Work(seen, found, again, reached, split, busy, _repair(seen, found, again) - busy)
+    repair, room = _repair(seen, found, again)
+    return Work(seen, found, again, reached, split, busy, repair - busy, room - busy)
 
 
 def repairable(seen: Observation) -> IntervalSet:
     """What is stale and could be computed now, whoever works on it."""
     found = readiness(seen)
-    return _repair(seen, found, readiness_again(seen, found))
+    return _repair(seen, found, readiness_again(seen, found))[0]
 
 
 def frontier(seen: Observation, found: Readiness) -> int | None:
@@ -166,16 +183,23 @@ def _newest_start(found: Readiness, start: int, end: int) -> int:
     return max(earliest, found.grid.up(found.reach_back(end))) if found.splits else earliest
 
 
-def _repair(seen: Observation, found: Readiness, again: Readiness) -> IntervalSet:
-    """Whole cells that are stale and can be read again, as far as they are covered or ready anyway."""
+def _repair(seen: Observation, found: Readiness, again: Readiness) -> tuple[IntervalSet, IntervalSet]:
+    """Whole cells that are stale and can be read again, as far as they are covered or ready anyway.
+
+    And the covered cells in the same windows that can: nobody else will want those.
+    """
     if not seen.stale:
-        return NOTHING
+        return NOTHING, NOTHING
     parts: list[Interval] = []
+    room: list[Interval] = []
     cell = found.grid.cell
     for window in again.windows(found.grid.down(seen.stale.edges[0]), found.grid.up(seen.stale.edges[-1])):
         if stale := seen.stale.within(window.start, window.end):
-            whole = seen.covered.within(window.start, window.end) | found.ready_in(window)
+            covered = seen.covered.within(window.start, window.end)
+            whole = covered | found.ready_in(window)
             # a cell of which some cannot be read is not computed from the rest
             possible = whole - (whole - again.places(window)).outward(cell)
             parts += (stale & possible).outward(cell) & possible
-    return IntervalSet.of(parts)
+            # nor one of which forward or backfill will compute the rest
+            room += possible - (possible - covered).outward(cell)
+    return IntervalSet.of(parts), IntervalSet.of(room)

@@ -4,7 +4,7 @@ from penstock.project.analysis import Analysis
 from penstock.project.files import find_root
 from penstock.project.json_schema import schema
 from penstock.project.problems import Notice
-from penstock.project.project import Project, load, render, render_bounds, unpack
+from penstock.project.project import Project, load, render, render_bounds, render_shared, unpack
 from penstock.project.rendering import Inputs, Ref, RefUse, ScanContext, moment
 from penstock.project.settings import Scheduler, Settings, Target, Web, Worker, WorkerGlob
 
@@ -27,6 +27,7 @@ __all__ = [
     "moment",
     "render",
     "render_bounds",
+    "render_shared",
     "schema",
     "unpack",
 ]

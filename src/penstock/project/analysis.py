@@ -20,6 +20,12 @@ class Facts:
     """The position column of the only input that is read; None when there is no such input."""
     obstacle: str | None
     """Why the query cannot be widened, whatever its text says."""
+    texts: tuple[str, ...] = ()
+    """The query as it is rendered for chunks that share it, in each lane."""
+    carriers: tuple[str, ...] = ()
+    """The relations in `texts` that are read by position."""
+    unshared: str | None = None
+    """Why chunks cannot share the query even when its rows carry their chunk, whatever its text says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,8 @@ class Analysis:
     widens_reason: str
     grain: int | None
     """The position is the input's position, rounded down to multiples of this."""
+    tagged: bool = False
+    """It widens because its rows carry their chunk."""
 
 
 class QueryProblem(Exception):  # noqa: N818  # becomes a ProjectError once file and line are known

@@ -22,7 +22,7 @@ from penstock.project.files import content as bounded
 from penstock.project.limits import MAX_FILE_BYTES
 from penstock.project.link import Linked, Linker
 from penstock.project.problems import Notice, Problems, Where, did_you_mean
-from penstock.project.rendering import Ref, ScanContext, Scene, render_model, render_scan
+from penstock.project.rendering import STAND_IN, Ref, ScanContext, Scene, render_model, render_scan
 from penstock.project.settings import CONFIG, Settings, is_relative, read_settings
 from penstock.project.trial import Trial
 
@@ -100,6 +100,19 @@ def render(  # noqa: PLR0917  # one call per attempt, in the order of what it is
         model.sql,
         project,
     )
+
+
+def render_shared(
+    model: IntervalModel,
+    project: Project,
+    *,
+    choices: Sequence[str],
+    ref: Ref,
+    task_start: int,
+    lane: str,
+) -> str:
+    """The SQL that many chunks share, before `sharing.shared` puts their edges in."""
+    return render(model, project, STAND_IN, choices, ref, task_start, lane)
 
 
 def render_bounds(source: Source, project: Project, scan: ScanContext, ref: Ref) -> str:

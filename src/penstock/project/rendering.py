@@ -22,6 +22,9 @@ _LAST_MOMENT = 253_402_300_800
 """Positions from the year 10000 on, which no literal can show."""
 _FIRST_MOMENT = -62_135_596_800
 
+STAND_IN = Interval(3_905_718_264_530_917_000, 6_402_915_873_061_428_000)
+"""The bounds in a text that many chunks share: their own edges are put in the places where these are found."""
+
 
 @dataclass(frozen=True, slots=True)
 class RefUse:

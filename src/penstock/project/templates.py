@@ -14,6 +14,7 @@ from jinja2.parser import Parser
 
 from penstock.errors import ProjectError
 from penstock.project.limits import LONG_NUMBER, MAX_CHARACTERS, MAX_LOOPS, MAX_TREE, TOO_DEEP, long_number, too_deep
+from penstock.project.printed import only_printed
 from penstock.project.problems import did_you_mean
 from penstock.project.sandbox import BUILTIN, FILENAME, MAX_STEPS, Sandbox, deadline, given
 
@@ -98,6 +99,8 @@ class Outline:
     """Where each name stands first."""
     uses: Mapping[str, tuple[Use, ...]]
     """Of each name, in the order of the text."""
+    printed: frozenset[str] = frozenset()
+    """Names that do nothing but stand in the text."""
 
     def members(self, name: str) -> frozenset[str] | None:
         """X of every `name.X` and `name['X']`; None when `name` is used in another way too."""
@@ -252,7 +255,8 @@ def _outlined(tree: nodes.Template) -> Outline:
         waiting += reversed([(child, node, depth + 1, loops) for child in node.iter_child_nodes()])
     names = meta.find_undeclared_variables(tree) if scoped else set(uses)
     lines = {name: min(use.line for use in found) for name, found in uses.items()}
-    return Outline(frozenset(names - set(BUILTIN)), lines, {name: tuple(found) for name, found in uses.items()})
+    told = {name: tuple(found) for name, found in uses.items()}
+    return Outline(frozenset(names - set(BUILTIN)), lines, told, only_printed(tree))
 
 
 def _use(node: nodes.Name, above: nodes.Node | None) -> Use:

@@ -11,11 +11,21 @@ from penstock.project.analysis import Analysis, Facts, QueryProblem, digest
 from penstock.project.drafts import Draft
 from penstock.project.link import LANES, TRIAL_BOUNDS, Linked, body_place, scene
 from penstock.project.problems import Problems, did_you_mean
-from penstock.project.rendering import SCAN_NAMES, Inputs, RefUse, ScanContext, Scene, render_model, render_scan
+from penstock.project.rendering import (
+    SCAN_NAMES,
+    STAND_IN,
+    Inputs,
+    RefUse,
+    ScanContext,
+    Scene,
+    render_model,
+    render_scan,
+)
 from penstock.project.settings import Settings
 
 _SAME_FOR_ALL_CHUNKS = frozenset({"ref", "self", "dep", "env", "var", "external", "transformation"})
 """What a query may mention and still be shared; a new name is not among them until somebody has thought about it."""
+_EDGES = frozenset({"start", "end", "start_time", "end_time"})
 _SCANS = (ScanContext(True), ScanContext(False, 1, 2))
 
 
@@ -48,12 +58,16 @@ class Trial:
             self.problems.add(body_place(draft, problem.line), problem.message)
             return model
         sql, inputs = uses
+        texts, carriers, unshared = self._shared(model, where)
         facts = Facts(
             position=model.position,
             axis=model.axis,
             align=model.interval.align,
             input_position=self._input_position(model, inputs),
             obstacle=_obstacle(model, inputs),
+            texts=texts,
+            carriers=carriers,
+            unshared=unshared,
         )
         try:
             analysis = self._analysed(sql, facts)
@@ -62,7 +76,7 @@ class Trial:
             return model
         if sound:
             self._check_chunks(draft, model, analysis)
-        return replace(model, widens=analysis.widens, widens_reason=analysis.widens_reason)
+        return replace(model, widens=analysis.widens, widens_reason=analysis.widens_reason, tagged=analysis.tagged)
 
     def source(self, draft: Draft, source: Source) -> None:
         """Tries the bounds query, if there is one, in both kinds of scan."""
@@ -92,6 +106,24 @@ class Trial:
                 )
                 first = first or (sql, inputs.uses)
         return first or ("", [])
+
+    def _shared(self, model: IntervalModel, where: Scene) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
+        """The texts that chunks would share, what they read by position, and why there are none."""
+        if (obstacle := _hidden_bounds(model.sql)) is not None:
+            return (), (), obstacle
+        mixed = [group for group in model.dependencies if len({self.positions.get(d.model) is None for d in group}) > 1]
+        if mixed:
+            return (), (), f"{mixed[0][0].model} has alternatives without a position"
+        choices = [group[0].model for group in model.dependencies]
+        found: dict[str, tuple[str, ...]] = {}
+        for lane in LANES:
+            inputs = Inputs()
+            text = render_model(model.sql, where, STAND_IN, choices=choices, ref=inputs, task_start=0, lane=lane)
+            read = (n for n, use in enumerate(inputs.uses) if not use.all and self.positions.get(use.model))
+            found[text] = tuple(f"penstock_in_{number}" for number in read)
+        if len(set(found.values())) > 1:
+            return (), (), "it reads other inputs in another lane"
+        return tuple(found), next(iter(found.values())), None
 
     def _analysed(self, sql: str, facts: Facts) -> Analysis:
         key = digest(sql, facts)
@@ -156,3 +188,19 @@ def _obstacle(model: IntervalModel, uses: list[RefUse]) -> str | None:
     if any(d.before or d.after for d in group):
         return f"it looks beyond its own interval into {uses[0].model}"
     return f"{uses[0].model} is optional" if any(d.optional for d in group) else None
+
+
+def _hidden_bounds(sql: str) -> str | None:
+    """Why the places where a text depends on its chunk cannot be found in it; None when they can."""
+    outline = templates.outline(sql)
+    # the time of a task is the same for all of its chunks
+    for name in sorted(outline.names - _SAME_FOR_ALL_CHUNKS - {"task"}):
+        printed = name in outline.printed
+        if name in ("bounds", "range"):
+            members = outline.members(name)
+            printed = printed and members is not None and members <= _EDGES
+        elif name != "in_bounds":
+            printed = False
+        if not printed:
+            return f"its template does more with {name} than to print it"
+    return None

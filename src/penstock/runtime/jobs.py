@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from penstock.engine.job import Digest, InputRead, Job, Rendering
+from penstock.engine.job import Digest, InputRead, Job, Rendering, Tags
+from penstock.engine.tags import end_of
 from penstock.errors import QueryError
 from penstock.intervals import NOTHING, Interval, IntervalSet
 from penstock.models import Dependency, IntervalModel
-from penstock.project import RefUse, render
+from penstock.project import RefUse, render, render_shared
 from penstock.runtime.site import Site, position_column
 from penstock.state.records import Generation, World
 from penstock.tasks import Frontier, Order
 
 Spelling = Callable[[InputRead], str]
 """How a relation stands in the text of a query."""
+_MOST_GRIDS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,25 +39,67 @@ def readable(site: Site, order: Order, world: World, *, serving: bool = False) -
 
 
 def renderings(site: Site, wanted: Wanted, spelling: Spelling = lambda read: read.view) -> tuple[Rendering, ...]:
-    """One SELECT per chunk, or one for all of them where that provably gives the same rows."""
-    model = site.graph.interval_model(wanted.order.model)
-    intervals = wanted.order.scope.parts if model.widens else wanted.order.chunks
-    return tuple(_rendering(site, wanted, spelling, number, interval) for number, interval in enumerate(intervals))
-
-
-def _rendering(site: Site, wanted: Wanted, spelling: Spelling, number: int, interval: Interval) -> Rendering:
-    model = site.graph.interval_model(wanted.order.model)
-    relations = _Relations(site, model, wanted.pins, interval, f"penstock_in_{number}")
-    sql = render(
-        model,
-        site.project,
-        bounds=interval,
-        choices=wanted.order.choices,
-        ref=lambda use: spelling(relations.read(use)),
-        task_start=wanted.now,
-        lane=wanted.order.lane,
+    """One SELECT per chunk, or one for many of them where that provably gives the same rows."""
+    model, chunks = site.graph.interval_model(wanted.order.model), wanted.order.chunks
+    asking = _Asking(site, model, wanted, spelling)
+    if len(chunks) == 1 or not model.widens:
+        return tuple(asking.alone(number, (chunk,)) for number, chunk in enumerate(chunks))
+    if not model.tagged:
+        return (asking.alone(0, wanted.order.scope.parts),)
+    return tuple(
+        asking.alone(number, share) if len(share) == 1 else asking.together(number, share)
+        for number, share in enumerate(shares(chunks))
     )
-    return Rendering(interval, sql, tuple(relations.reads))
+
+
+def shares(chunks: Sequence[Interval]) -> tuple[tuple[Interval, ...], ...]:
+    """Chunks that share a query: those of one grid, for which arithmetic finds it; all when there are many grids."""
+    grids: dict[tuple[int, int], list[Interval]] = {}
+    for chunk in sorted(chunks):
+        grids.setdefault((chunk.size, chunk.start % chunk.size), []).append(chunk)
+    found = tuple(map(tuple, grids.values()))
+    return found if len(found) <= _MOST_GRIDS else (tuple(sorted(chunks)),)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """Writes the queries of one order."""
+
+    site: Site
+    model: IntervalModel
+    wanted: Wanted
+    spelling: Spelling
+
+    def alone(self, number: int, intervals: tuple[Interval, ...]) -> Rendering:
+        relations = _Relations(self.site, self.model, self.wanted.pins, intervals, f"penstock_in_{number}")
+        sql = render(
+            self.model,
+            self.site.project,
+            bounds=Interval(intervals[0].start, intervals[-1].end),
+            choices=self.wanted.order.choices,
+            ref=lambda use: self.spelling(relations.read(use)),
+            task_start=self.wanted.now,
+            lane=self.wanted.order.lane,
+        )
+        return Rendering(intervals, sql, tuple(relations.reads))
+
+    def together(self, number: int, chunks: tuple[Interval, ...]) -> Rendering:
+        """Rows that carry their chunk."""
+        from penstock.project.sharing import Share, shared  # sqlglot takes 0.2 s to import
+
+        prefix = f"penstock_in_{number}"
+        relations = _Relations(self.site, self.model, self.wanted.pins, chunks, prefix, tagged=True)
+        sql = render_shared(
+            self.model,
+            self.site.project,
+            choices=self.wanted.order.choices,
+            ref=lambda use: self.spelling(relations.read(use)),
+            task_start=self.wanted.now,
+            lane=self.wanted.order.lane,
+        )
+        carriers = frozenset(read.view for read in relations.reads if read.tags is not None)
+        text = shared(sql, carriers, Share(chunks, lambda tag: end_of(tag, chunks)))
+        return Rendering(chunks, text, tuple(relations.reads), tagged=True)
 
 
 @dataclass(slots=True)
@@ -65,8 +109,9 @@ class _Relations:
     site: Site
     model: IntervalModel
     pins: Frontier
-    interval: Interval
+    intervals: tuple[Interval, ...]
     prefix: str
+    tagged: bool = False
     reads: list[InputRead] = field(default_factory=list)
 
     def read(self, use: RefUse) -> InputRead:
@@ -76,16 +121,18 @@ class _Relations:
                 f"{self.model.name} reads {use.model}, which has no table yet",
                 hint=f"penstock explain {use.model} says what it waits for",
             )
-        window = NOTHING if use.absent else None if use.all else self._window(use.model)
+        before, after = self._looks(use.model)
+        near = IntervalSet.of((one.start - before, one.end + after) for one in self.intervals)
+        window = NOTHING if use.absent else None if use.all else near
         found = self.site.reading(f"{self.prefix}_{len(self.reads)}", use.model, pin, window)
+        if self.tagged and found.window is not None and not use.all:
+            found = replace(found, tags=Tags(self.intervals, before, after))
         self.reads.append(found)
         return found
 
-    def _window(self, name: str) -> IntervalSet:
+    def _looks(self, name: str) -> tuple[int, int]:
         looks = [dependency for dependency in self.model.inputs if dependency.model == name] or [Dependency(name)]
-        before = max(dependency.before for dependency in looks)
-        after = max(dependency.after for dependency in looks)
-        return IntervalSet((self.interval.start - before, self.interval.end + after))
+        return max(one.before for one in looks), max(one.after for one in looks)
 
 
 def looks_beyond(model: IntervalModel) -> bool:

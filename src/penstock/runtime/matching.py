@@ -6,9 +6,9 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from penstock.engine.newrows import as_position
 from penstock.engine.portable import position_kind
 from penstock.engine.positions import PositionField
+from penstock.engine.predicate import as_position
 from penstock.errors import QueryError, UsageError
 from penstock.intervals import IntervalSet
 from penstock.runtime.workspace import Workspace

@@ -1,0 +1,45 @@
+"""What the engines of the tests do with rows that carry their chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memory_tables import Row, Rows
+
+from penstock.engine.job import Rendering, Tags
+from penstock.tasks import TAG
+
+
+def tags_of(tags: Tags, position: object) -> Iterator[int]:
+    """The chunks that read a row."""
+    for chunk in tags.chunks:
+        if isinstance(position, int) and chunk.start - tags.before <= position < chunk.end + tags.after:
+            yield chunk.start
+
+
+def with_tags(found: Rows, tags: Tags, position: str) -> Rows:
+    at = found.columns.index(position)
+    return Rows((*found.columns, TAG), [(*row, tag) for row in found.rows for tag in tags_of(tags, row[at])])
+
+
+def stars_understood(sql: str) -> str:
+    """SQLite has no stars with exceptions: there the tag is shown twice, and left out in the end."""
+    return sql.replace(f"* EXCEPT ({TAG})", "*")
+
+
+def inside(rendering: Rendering, found: Rows, position: str) -> Rows:
+    """The rows that lie in what they were made for, without their tags."""
+    at = found.columns.index(position)
+    if not rendering.tagged:
+        scope = rendering.scope
+        return Rows(found.columns, [row for row in found.rows if isinstance(p := row[at], int) and p in scope])
+    ends = {chunk.start: chunk.end for chunk in rendering.intervals}
+    tag = len(found.columns) - 1
+    kept = [row for row in found.rows if isinstance(p := row[at], int) and _lies(p, row[tag], ends)]
+    shown = [place for place, name in enumerate(found.columns) if not name.startswith(TAG)]
+    rows: list[Row] = [tuple([row[place] for place in shown]) for row in kept]
+    return Rows(tuple(found.columns[place] for place in shown), rows)
+
+
+def _lies(position: int, tag: object, ends: dict[int, int]) -> bool:
+    return isinstance(tag, int) and tag <= position < ends[tag]
