@@ -108,11 +108,31 @@ def test_a_users_mistake_is_dead_at_once_and_visible(story: Story) -> None:
     assert story.covered() == NOTHING
 
 
-def test_a_failing_batch_becomes_two_halves_in_one_transaction(story: Story) -> None:
-    lease = story.lease((0, 10), (10, 20), (20, 30))
+def test_a_failing_batch_becomes_its_ends_its_middle_and_the_rest_in_one_transaction(story: Story) -> None:
+    lease = story.lease(*((start, start + 10) for start in range(0, 80, 10)))
     assert story.state.fail(lease, "user", "bad row", story.cost) == "split"
     work = story.state.world().work["core.a"]
-    assert (work.queued, work.in_flight, work.dead_tasks) == (2, ranges((0, 30)), 0)
+    assert (work.queued, work.in_flight, work.dead_tasks) == (5, ranges((0, 80)), 0)
+    parts = []
+    while part := story.state.claim("w"):
+        parts.append(part.order.chunks)
+        story.state.release(part, "the next one")
+    assert parts == [
+        story.order(*part).chunks
+        for part in (
+            [(0, 10)],
+            [(70, 80)],
+            [(40, 50)],
+            [(10, 20), (20, 30), (30, 40)],
+            [(50, 60), (60, 70)],
+        )
+    ]
+
+
+def test_a_batch_that_fails_for_the_engine_becomes_two_halves(story: Story) -> None:
+    story.execute("update model set retries = 0")
+    lease = story.lease((0, 10), (10, 20), (20, 30))
+    assert story.state.fail(lease, "engine", "no space", story.cost) == "split"
     one, two = story.claim(), story.claim()
     assert {one.order, two.order} == {story.order((0, 10)), story.order((10, 20), (20, 30))}
     assert story.state.fail(one, "user", "bad row", story.cost) == "dead"

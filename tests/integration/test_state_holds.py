@@ -90,7 +90,7 @@ def test_a_dead_scope_is_held_and_then_found_again(story: Story) -> None:
 def test_without_a_hold_a_hopeless_scope_would_be_planned_at_once(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failure, "hold_seconds", lambda deaths: 0.0)
+    monkeypatch.setattr(failure, "hold_seconds", lambda deaths, **_: 0.0)
     die(story, (0, 10))
     assert held(story) == NOTHING
 
@@ -172,16 +172,62 @@ def lose(story: Story, worker: str, seconds: float) -> None:
     assert story.state.reap() == 1
 
 
-def test_what_loses_two_workers_is_held_until_somebody_looks_at_it(story: Story) -> None:
+def quarantine(story: Story, now: float) -> float:
+    """Two workers are lost on [0, 10); for how long it is left alone."""
+    story.advance(now)
     story.enqueue(story.order((0, 10)))
-    lose(story, "one", 121)
-    assert work(story).queued == 1
-    lose(story, "two", 300)
-    assert (work(story).queued, work(story).dead_tasks) == (0, 1)
-    story.advance(10**8)
-    assert held(story) == ranges((0, 10))
+    lose(story, "one", now + 121)
+    lose(story, "two", now + 300)
+    [[seconds]] = story.execute(
+        "select extract(epoch from held_until - finished_at)::float8 from task order by id desc limit 1"
+    )
+    return round(float(str(seconds)))
+
+
+def test_what_loses_two_workers_is_left_alone_for_a_while_and_then_found_again(story: Story) -> None:
+    assert quarantine(story, 0) == 30
+    assert (held(story), work(story).queued, work(story).dead_tasks) == (ranges((0, 10)), 0, 1)
+    story.advance(331)
+    assert held(story) == NOTHING
+    assert [quarantine(story, 10_000 * turn) for turn in range(1, 9)] == [60, 120, 240, 480, 960, 1920, 3600, 3600]
     story.state.resume("core.a", "me")
     assert held(story) == NOTHING
+
+
+@pytest.mark.parametrize("back", ["one", "two"])
+@pytest.mark.parametrize("how", ["registers", "beats"])
+def test_a_worker_that_is_heard_of_again_ends_the_quarantine_at_once(story: Story, back: str, how: str) -> None:
+    first = story.connect()
+    first.register_worker(back, {})
+    quarantine(story, 0)
+    assert held(story) == ranges((0, 10))
+    waiter = story.connect()
+    waiter.wait_change(0)
+    if how == "registers":
+        story.connect().register_worker(back, {})
+    else:
+        first.heartbeat([], back)
+    assert held(story) == NOTHING
+    assert waiter.wait_change(20) == ("",)
+
+
+def test_another_worker_that_comes_back_ends_no_quarantine(story: Story) -> None:
+    quarantine(story, 0)
+    story.connect().register_worker("three", {})
+    assert held(story) == ranges((0, 10))
+
+
+def test_a_worker_that_beats_in_time_says_nothing_about_what_died(story: Story) -> None:
+    """The control: only one that was silent can have been taken for lost."""
+    first = story.connect()
+    first.register_worker("one", {})
+    story.enqueue(story.order((0, 10)))
+    for worker in ("one", "two"):
+        story.claim(worker)
+        story.execute("update task set lease_expires_at = clock()")
+        assert story.state.reap() == 1
+    first.heartbeat([], "one")
+    assert held(story) == ranges((0, 10))
 
 
 def test_losses_on_one_worker_end_with_a_hold_and_no_quarantine(story: Story) -> None:

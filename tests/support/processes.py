@@ -156,6 +156,10 @@ class Residents:
         """Until nothing is active, nobody has to be told of anything, and the planner would order nothing."""
         self.wait_until(unrest, seconds)
 
+    def wait_settled(self, seconds: float) -> None:
+        """The same, and nothing is held back any more: what died was planned again by itself."""
+        self.wait_until(lambda workspace: unrest(workspace) or _held(workspace), seconds)
+
     def tails(self, lines: int = 15) -> str:
         return "\n".join(
             f"--- {one.name} ({'runs' if one.running else one.exit_code})\n"
@@ -189,6 +193,11 @@ def unrest(workspace: Workspace) -> str | None:
     if world.events:
         return f"{world.events} events"
     return _unseen(workspace, world) or _plannable(workspace, world)
+
+
+def _held(workspace: Workspace) -> str | None:
+    held = {name: work.dead for name, work in workspace.state.world().work.items() if work.dead}
+    return f"held back: {held}" if held else None
 
 
 def _unseen(workspace: Workspace, world: World) -> str | None:

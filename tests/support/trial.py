@@ -18,6 +18,7 @@ from kept import empty, stop_clock
 
 from penstock.errors import ErrorClass, LeaseLostError, StateError
 from penstock.intervals import NOTHING, IntervalSet
+from penstock.planner.breaker import pieces
 from penstock.planner.coverage import invalidated, published
 from penstock.state import failure, folding
 from penstock.state.store import State
@@ -58,6 +59,7 @@ class Entry:
     intents: dict[int, int] = field(default_factory=dict)
     """By attempt: the epoch that its last intent was told."""
     before_claim: tuple[str, float] = ("queued", 0.0)
+    is_part: bool = False
 
     @property
     def active(self) -> bool:
@@ -269,7 +271,8 @@ class Trial:
                 assert state.fail(lease, error_class, "no", self.story.cost) == said
         else:
             with self.refused(lease):
-                answer = state.fail(lease, error_class, "no", self.story.cost)
+                # no two are alike: what fails alike everywhere would suspend the model
+                answer = state.fail(lease, error_class, "x" * lease.task, self.story.cost)
                 assert answer == self._ended_badly(entry, lease, error_class)
                 self.following[lease.token] = answer
 
@@ -402,11 +405,10 @@ class Trial:
             return "retrying"
         if error_class in ("user", "engine") and len(entry.order.chunks) > 1:
             self._end(entry, "superseded", outcome)
-            self._note_tasks(failure.halves(entry.order), split_from=entry.id)
+            parts = pieces(entry.order.chunks, probing=error_class == "user" and not entry.is_part)
+            self._note_tasks([replace(entry.order, chunks=part) for part in parts], split_from=entry.id)
             return "split"
         self._end(entry, "dead", outcome)
-        [[for_ever]] = self.story.execute("select held_until = 'infinity' from task where id = %s", entry.id)
-        assert for_ever == (error_class == "lost" and lost_twice), "quarantine"
         return "dead"
 
     def _end(self, entry: Entry, state: str, outcome: str, *, snapshot: int | None = None) -> None:
@@ -436,7 +438,7 @@ class Trial:
             assert isinstance(id_, int)
             assert isinstance(generation, int)
             assert self.model_of[generation] == order.model
-            self.tasks[id_] = Entry(id_, order, generation, run_after=self.now)
+            self.tasks[id_] = Entry(id_, order, generation, run_after=self.now, is_part=split_from is not None)
 
     def _note_builds(self) -> None:
         rows = self.story.execute("select no, model from generation order by no")

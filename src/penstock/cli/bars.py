@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from penstock.cli.show import count
+from penstock.planner.breaker import signature
 from penstock.runtime.progress import Finished
 from penstock.tasks import Order
 
@@ -22,6 +23,8 @@ class Bars:
         self._bars: dict[str, TaskID] = {}
         self._planned: dict[str, int] = {}
         self._last_note = ""
+        self._said: set[tuple[str, str]] = set()
+        """By model the errors that were shown: many chunks may fail alike."""
         self._progress = Progress(
             TextColumn("{task.description:<32}"),
             BarColumn(bar_width=30),
@@ -59,7 +62,13 @@ class Bars:
             if result.outcome == "succeeded" and model in self._bars:
                 self._progress.advance(self._bars[model], chunks)
             if self._progress.disable or result.error:
-                self._console.print(_said(result), soft_wrap=True, markup=False)
+                self._console.print(_said(result, self._is_new(result)), soft_wrap=True, markup=False)
+
+    def _is_new(self, result: Finished) -> bool:
+        about = (result.order.model, signature(result.error or ""))
+        known = about in self._said
+        self._said.add(about)
+        return not known
 
     def note(self, text: str) -> None:
         with self._lock:
@@ -68,9 +77,9 @@ class Bars:
                 self._console.print(text, soft_wrap=True, markup=False)
 
 
-def _said(result: Finished) -> str:
+def _said(result: Finished, is_new: bool) -> str:
     chunks = count(len(result.order.chunks), "interval")
     what = f"{result.order.model}: {chunks} ({result.order.lane}) {result.outcome}"
     if result.outcome == "succeeded":
         what += f", {count(result.rows, 'row')}" if result.written else ", nothing changed"
-    return f"{what}, {result.seconds:.1f} s" + (f"\n  {result.error}" if result.error else "")
+    return f"{what}, {result.seconds:.1f} s" + (f"\n  {result.error}" if result.error and is_new else "")

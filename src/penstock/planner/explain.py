@@ -31,7 +31,7 @@ class Explanation:
 def explain(seen: Observation, at: int | None = None) -> Explanation:
     """The chunk that holds `at`; without it the next forward chunk, else the newest gap."""
     one = work(seen)
-    planned = None if seen.paused else _default(one) if at is None else planned_at(one, at)
+    planned = None if seen.stopped is not None else _default(one) if at is None else planned_at(one, at)
     if planned is not None:
         return _enqueued(one, *planned)
     chunk = next_chunk(one) if at is None else waiting_at(one, at)
@@ -73,8 +73,8 @@ def next_chunk(one: Work) -> Interval | None:
 def why_nothing(one: Work) -> str:
     """Why there is no chunk to speak of."""
     seen, axis = one.seen, one.seen.model.axis
-    if seen.paused:
-        return "paused"
+    if seen.stopped is not None:
+        return seen.stopped
     if reasons := empty_inputs(one):
         return "; ".join(reasons)
     if (unbounded := why_unbounded(one)) is not None:

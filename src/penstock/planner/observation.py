@@ -8,6 +8,7 @@ from typing import Literal
 
 from penstock.intervals import NOTHING, Interval, IntervalSet
 from penstock.models import IntervalModel
+from penstock.planner.breaker import suspended_words
 from penstock.tasks import Lane
 
 
@@ -48,6 +49,15 @@ class Observation:
     cancelled: IntervalSet = NOTHING
     """Of these, what somebody cancelled."""
     paused: bool = False
+    suspended: str | None = None
+    """The error in which every interval failed alike."""
+
+    @property
+    def stopped(self) -> str | None:
+        """Why nothing of it is planned, whatever is ready."""
+        if self.paused:
+            return "paused"
+        return None if self.suspended is None else suspended_words(self.model.name, self.suspended)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ def plan(
 ) -> tuple[Decision, ...]:
     """Every order of `lanes` that can be given now, at most `most`, forward first; and what waits, with its reason."""
     one = work(seen)
-    if seen.paused:
-        return (Wait(seen.model.name, "paused"),)
+    if seen.stopped is not None:
+        return (Wait(seen.model.name, seen.stopped),)
     forward, repair, backfill = (lane_orders(one, lane, caps) if lane in lanes else iter(()) for lane in LANES)
     # a quarter each for what is not new, so that a long catch-up starves nobody; what they leave goes to forward
     repairs = list(islice(repair, most // 4))
@@ -125,7 +125,7 @@ def _objection(one: Work, chunk: Interval, lane: Lane) -> str:
         # where it reaches beyond what was complete once, the inputs must reach now
         beyond = IntervalSet((chunk.start, chunk.end)) - seen.covered.within(chunk.start, chunk.end)
         ready = not (beyond and beyond - one.ready.ready_in(chunk))
-    return reason_to_wait(one, chunk) if seen.paused or not ready else ""
+    return reason_to_wait(one, chunk) if seen.stopped is not None or not ready else ""
 
 
 def _is_done(seen: Observation, scope: IntervalSet) -> bool:

@@ -40,8 +40,8 @@ def reason_to_wait(work: Work, chunk: Interval) -> str:
     """Why `chunk` is not planned. Only asked when it is not: that the lanes did not yield it is what decides."""
     seen, axis = work.seen, work.seen.model.axis
     where = span(chunk, axis)
-    if seen.paused:
-        return "paused"
+    if seen.stopped is not None:
+        return seen.stopped
     if done := _done(work, chunk):
         return done
     checks = (

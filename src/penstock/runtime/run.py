@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from penstock.models import IntervalModel
+from penstock.planner.breaker import suspended_words
 from penstock.planner.plan import plan
 from penstock.planner.words import spans
 from penstock.runtime.audit import audit
@@ -57,6 +58,7 @@ def run(workspace: Workspace, models: tuple[IntervalModel, ...], progress: Progr
     """Observe every source once, then plan, claim and work until nothing is ready at those snapshots."""
     began = time.monotonic()
     since = observe(workspace, progress)
+    workspace.state.go_on_all([model.name for model in models])
     summary = Summary()
     with _running(workspace, models, progress, since) as running:
         running.work_until_quiet(summary)
@@ -143,6 +145,10 @@ class _Run:
         summary.errors += [f"{name} cannot be planned: {error}" for name, error in self._unplannable.items()]
         told = {error.split(" ", 1)[0] for error in summary.errors}
         summary.errors += [f"{name} {work.last_error}" for name, work in dead.items() if name not in told]
+        for name in sorted(world.suspended.keys() & self._names):
+            words = suspended_words(name, world.suspended[name].error)
+            summary.errors = [one for one in summary.errors if one.split(" ", 1)[0] != name] + [f"{name} {words}"]
+            summary.failed += not dead.get(name)
 
     def _look(self) -> World:
         """The world as it is after everything that can be settled without Spark."""
@@ -184,8 +190,9 @@ class _Run:
     def _wait_for_others(self, world: World) -> bool:
         """Whether somebody (or our own retry) still has work that may make more work."""
         own = {name: w for name, w in world.work.items() if name in self._names}
-        # nobody claims the tasks of a paused model: only what runs already will end
-        busy = {n: w for n, w in own.items() if w.running or (n not in world.paused and w.queued + w.retrying)}
+        # nobody claims the tasks of a paused or suspended model: only what runs already will end
+        idle = world.paused | world.suspended.keys()
+        busy = {n: w for n, w in own.items() if w.running or (n not in idle and w.queued + w.retrying)}
         if not busy:
             for name in sorted(own.keys() & world.paused):
                 if waiting := own[name].queued + own[name].retrying:

@@ -10,6 +10,7 @@ from penstock.engine.job import Step
 from penstock.errors import ConflictError
 from penstock.intervals import IntervalSet
 from penstock.models import Graph
+from penstock.planner.breaker import tries_again
 from penstock.planner.consumers import affected
 from penstock.planner.lanes import repairable
 from penstock.planner.ready import ready
@@ -44,6 +45,8 @@ def settle(
     step("reaped")
     state.handle_events(partial(_affected, site.graph, step))
     world = state.world(dead_since)
+    if _go_on(state, world):
+        world = state.world(dead_since)
     took_over = _cutover(state, site, world)
     if took_over:
         world = state.world(dead_since)
@@ -57,6 +60,14 @@ def _affected(graph: Graph, step: Step, child: str, parent: str, changed: Interv
     ):  # nothing is wrong with the event: the next look knows that revision
         raise ConflictError(f"another revision was applied meanwhile, in which {child} reads {parent}")
     return affected(graph.interval_model(child), graph.models[parent], changed)
+
+
+def _go_on(state: State, world: World) -> int:
+    """Let suspended models be tried again whose inputs have changed; how many."""
+    due = [one for one in world.suspended.values() if tries_again(one.since, one.times, world.at, moved=one.moved)]
+    for one in due:
+        state.go_on(one.generation)
+    return len(due)
 
 
 def _cutover(state: State, site: Site, world: World) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -151,10 +151,8 @@ def _inputs(frontier: Frontier | None) -> dict[str, int | None] | None:
 
 
 def _condition(seen: Observation, work: Work) -> Condition:
-    if seen.paused or seen.cancelled:
-        name, away = seen.model.name, seen.cancelled
-        why = f"paused until penstock resume {name}" if seen.paused else held_words(name, away, seen.model.axis)
-        return Condition("suspended", why)
+    if (away := _away(seen)) is not None:
+        return Condition("suspended", away)
     if work.dead_tasks:
         return Condition("failing", work.last_error or "its last task failed")
     decisions = plan(seen)
@@ -165,10 +163,24 @@ def _condition(seen: Observation, work: Work) -> Condition:
         return Condition("lagging", f"tasks that are running: {work.running}")
     if work.queued or work.retrying:
         return Condition("lagging", f"tasks that wait for a run: {work.queued + work.retrying}")
-    reason = next((decision.reason for decision in decisions if isinstance(decision, Wait)), "up to date")
+    return _resting(seen, [decision for decision in decisions if isinstance(decision, Wait)])
+
+
+def _away(seen: Observation) -> str | None:
+    """Why nothing of it is worked on until somebody or something changes that."""
+    name = seen.model.name
+    if seen.paused:
+        return f"paused until penstock resume {name}"
+    return held_words(name, seen.cancelled, seen.model.axis) if seen.cancelled else seen.stopped
+
+
+def _resting(seen: Observation, waits: Sequence[Wait]) -> Condition:
+    """Nothing can be done now: that is fine only if nothing is stale and no gap is left that could be filled."""
+    lacking = [wait for wait in waits if wait.lane in ("repair", "backfill") and not wait.permanent]
+    reason = next((wait.reason for wait in (*lacking, *waits)), "up to date")
     needed = [group for group in seen.model.dependencies if not any(member.optional for member in group)]
     starved = any(not any(seen.inputs[member.model].available for member in group) for group in needed)
-    return Condition("blocked" if starved else "ok", reason)
+    return Condition("blocked" if lacking or starved else "ok", reason)
 
 
 def _tasks(work: Work) -> dict[str, int]:

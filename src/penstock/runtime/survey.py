@@ -34,6 +34,7 @@ class Survey:
             failed=work.dead,
             cancelled=work.cancelled,
             paused=model.name in self.world.paused,
+            suspended=suspended.error if (suspended := self.world.suspended.get(model.name)) else None,
         )
 
     def input(self, name: str, axis: str) -> Input:

@@ -26,6 +26,7 @@ class _Own:
     dead: IntervalSet
     waiting: frozenset[Lane]
     paused: bool
+    suspended: bool
 
 
 @dataclass(slots=True)
@@ -107,6 +108,7 @@ def _state(name: str, world: World) -> _Own:
         dead=work.dead,
         waiting=work.waiting,
         paused=name in world.paused,
+        suspended=name in world.suspended,
     )
 
 

@@ -13,6 +13,7 @@ from penstock.state.definitions import Move, StoredGeneration, StoredModel, line
 from penstock.state.queue import lock_active
 from penstock.state.records import Change, Definition
 from penstock.state.schedules import write_schedules
+from penstock.state.suspension import go_on_all
 
 
 def changes(database: Database, definitions: Sequence[Definition]) -> tuple[Change, ...]:
@@ -43,6 +44,7 @@ def apply(
             _take(database, move, {one.name: one for one in definitions}, revision)
         database.run("close_invalidations", invalidations=None)
         write_schedules(database, definitions)
+        go_on_all(database, [one.name for one in definitions])
         database.run("clear_holds", models=[one.name for one in definitions])
         database.run("audit", actor="apply", action="apply", subject=revision, detail=Jsonb({}))
         database.run("wake")

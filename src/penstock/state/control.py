@@ -9,6 +9,7 @@ from psycopg.types.json import Jsonb
 from penstock.errors import UnknownModelError
 from penstock.state.connection import Database
 from penstock.state.queue import lock_active
+from penstock.state.suspension import go_on_all
 from penstock.state.wakeup import wake_cancelled
 
 
@@ -24,6 +25,7 @@ def resume(database: Database, model: str, actor: str) -> None:
     """Plan and claim again, also what died or was cancelled."""
     with database.transaction():
         _desire(database, model, "running")
+        go_on_all(database, [model])
         let_go = database.run("clear_holds", models=[model])
         _audit(database, actor, "resume", model, holds=let_go)
         database.run("wake")
@@ -31,6 +33,7 @@ def resume(database: Database, model: str, actor: str) -> None:
 
 def clear_holds(database: Database, model: str) -> None:
     """Plan again what died or was cancelled: somebody asked for the model anew."""
+    go_on_all(database, [model])
     if database.run("clear_holds", models=[model]):
         database.run("wake")
 
@@ -64,6 +67,8 @@ def resume_task(database: Database, task: int, actor: str) -> bool:
     """Let the scope of a dead or cancelled task be planned again; False when nothing held it."""
     with database.transaction():
         let_go = database.run("resume_task", task=task)
+        if let_go:
+            go_on_all(database, database.values("model_of_task", str, task=task))
         _audit(database, actor, "resume", f"task {task}", holds=let_go)
         database.run("wake")
     return bool(let_go)

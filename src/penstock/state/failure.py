@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import inf
 from random import SystemRandom
 from typing import Literal, assert_never
@@ -11,9 +11,11 @@ from psycopg.types.json import Jsonb
 
 from penstock.errors import ErrorClass, LeaseLostError
 from penstock.intervals import Interval
+from penstock.planner.breaker import pieces
 from penstock.state.connection import Database, storable
 from penstock.state.queue import fence, insert_orders
 from penstock.state.retry import Die, Ending, Next, Retry, Split, hold_seconds, next_step
+from penstock.state.suspension import judge
 from penstock.tasks import Cost, Lane, Lease, Order
 
 FollowedBy = Literal["retrying", "dead", "split"]
@@ -94,7 +96,17 @@ def _end(
     step = next_step(endings, len(case.order.chunks) if divisible else 1, case.max_attempts, _DICE)
     if isinstance(step, Retry):
         step = Retry(min(step.after_seconds, most_pause_seconds))
-    followed_by = _take(database, case, step, at_once=outcome == "lost")
+    if error_class == "user" and judge(
+        database,
+        case.order,
+        case.generation,
+        task=case.task,
+        attempt=case.attempt,
+        error=error,
+        divisible=divisible,
+    ):
+        step = Die("every interval fails alike")
+    followed_by = _take(database, case, step, at_once=outcome == "lost", probing=error_class == "user")
     database.run(
         "end_attempt",
         task=case.task,
@@ -109,7 +121,7 @@ def _end(
     return followed_by
 
 
-def _take(database: Database, case: _Case, step: Next, at_once: bool) -> FollowedBy:
+def _take(database: Database, case: _Case, step: Next, *, at_once: bool, probing: bool) -> FollowedBy:
     match step:
         case Retry(after):
             state = "queued" if at_once and not after else "retrying"
@@ -117,23 +129,16 @@ def _take(database: Database, case: _Case, step: Next, at_once: bool) -> Followe
             return "retrying"
         case Split():
             database.run("finish_task", task=case.task, state="superseded")
-            insert_orders(database, halves(case.order), {case.order.model: case.generation}, split_from=case.task)
+            probing = probing and database.value("split_from", int, task=case.task) is None
+            parts = [replace(case.order, chunks=part) for part in pieces(case.order.chunks, probing=probing)]
+            insert_orders(database, parts, {case.order.model: case.generation}, split_from=case.task)
             return "split"
         case Die(quarantined=quarantined):
             deaths = 1 + (database.value("deaths_in_a_row", int, task=case.task) or 0)
-            database.run("bury_task", task=case.task, hold=inf if quarantined else hold_seconds(deaths))
+            database.run("bury_task", task=case.task, hold=hold_seconds(deaths, quarantined=quarantined))
             return "dead"
         case _:
             assert_never(step)
-
-
-def halves(order: Order) -> tuple[Order, Order]:
-    middle = len(order.chunks) // 2
-    first, second = order.chunks[:middle], order.chunks[middle:]
-    return (
-        Order(order.model, order.lane, first, order.choices, order.reason),
-        Order(order.model, order.lane, second, order.choices, order.reason),
-    )
 
 
 def _abandoned(

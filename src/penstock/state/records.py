@@ -144,6 +144,20 @@ class Reopened:
 
 
 @dataclass(frozen=True, slots=True)
+class SuspensionRecord:
+    """Every interval of a model failed alike."""
+
+    model: str
+    generation: int
+    error: str
+    since: datetime
+    times: int
+    """In a row, without a success between."""
+    moved: bool
+    """An input has changed since."""
+
+
+@dataclass(frozen=True, slots=True)
 class World:
     """Everything a round of planning looks at, read in one transaction."""
 
@@ -162,6 +176,8 @@ class World:
     schedules: tuple[ScheduleRecord, ...] = ()
     reopened: Mapping[str, Reopened] = field(default_factory=dict)
     """By model: since when something of its working generation is to be computed again; only those that have some."""
+    suspended: Mapping[str, SuspensionRecord] = field(default_factory=dict)
+    """By model, for its working generation; only those that are."""
 
 
 @dataclass(frozen=True, slots=True)

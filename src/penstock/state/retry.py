@@ -14,6 +14,7 @@ FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 300.0
 FIRST_HOLD_SECONDS = 30.0
 LONGEST_HOLD_SECONDS = 600.0
+LONGEST_QUARANTINE_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +34,14 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """One bad chunk must not take its neighbours down: two halves instead of the batch."""
+    """One bad chunk must not take its neighbours down: several parts instead of the batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Die:
     why: str
     quarantined: bool = False
-    """It may have killed its workers: held until somebody looks at it."""
+    """It may have killed its workers: each try may cost two more, so the pauses grow longer than others."""
 
 
 Next = Retry | Split | Die
@@ -66,9 +67,10 @@ def next_step(endings: Sequence[Ending], chunks: int, max_attempts: int, dice: R
             return Split() if chunks > 1 else Die(f"it failed {len(spent)} times")
 
 
-def hold_seconds(deaths: int) -> float:
+def hold_seconds(deaths: int, *, quarantined: bool = False) -> float:
     """How long a scope that died so often in a row is left alone; then the cause may be gone."""
-    return min(FIRST_HOLD_SECONDS * 2.0 ** min(deaths - 1, 10), LONGEST_HOLD_SECONDS)
+    longest = LONGEST_QUARANTINE_SECONDS if quarantined else LONGEST_HOLD_SECONDS
+    return min(FIRST_HOLD_SECONDS * 2.0 ** min(deaths - 1, 10), longest)
 
 
 def _after_loss(endings: Sequence[Ending], spent: int, max_attempts: int, dice: Random) -> Next:

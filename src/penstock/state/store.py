@@ -27,6 +27,7 @@ from penstock.state import (
     resetting,
     roles,
     sources,
+    suspension,
     wakeup,
     workers,
     world,
@@ -264,6 +265,14 @@ class State:
 
     def resume(self, model: str, actor: str) -> None:
         control.resume(self.database, model, actor)
+
+    def go_on(self, generation: int) -> None:
+        """Let a suspended generation be tried again: one of its inputs has changed."""
+        suspension.go_on(self.database, generation, by_person=False)
+
+    def go_on_all(self, models: Sequence[str]) -> None:
+        """Let those of these models that are suspended be tried again: somebody asks for them."""
+        suspension.go_on_all(self.database, models)
 
     def clear_holds(self, model: str) -> None:
         control.clear_holds(self.database, model)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from uuid import UUID
 
 import psycopg
@@ -13,6 +13,8 @@ from penstock.state.records import WorkerRecord
 from penstock.tasks import Lease
 
 LEASE_SECONDS = 120.0
+SILENT_SECONDS = LEASE_SECONDS / 2
+"""Twice the time between two heartbeats."""
 
 
 def register_worker(database: Database, worker: str, info: Mapping[str, object]) -> None:
@@ -24,6 +26,7 @@ def register_worker(database: Database, worker: str, info: Mapping[str, object])
         database.run("forget_old_workers")
         no = database.value("register_worker", int, worker=worker, info=Jsonb(dict(info)))
         database.run("lock_worker", no=no)
+        _absolve(database, [worker])
 
 
 class Presence:
@@ -63,8 +66,16 @@ def heartbeat(database: Database, leases: Collection[Lease], worker: str | None 
             lease_seconds=LEASE_SECONDS,
         )
     if living := {lease.worker for lease in leases} | ({worker} if worker is not None else set()):
+        silent = database.values("silent_workers", str, workers=sorted(living), seconds=SILENT_SECONDS)
         database.run("beat_workers", workers=sorted(living))
+        _absolve(database, silent)
     return tuple(lease for lease in leases if lease.token not in kept)
+
+
+def _absolve(database: Database, heard_of: Sequence[str]) -> None:
+    """What died only because these seemed to be lost is planned again."""
+    if heard_of and database.run("absolve", workers=list(heard_of)):
+        database.run("wake")
 
 
 def workers(database: Database) -> tuple[WorkerRecord, ...]:

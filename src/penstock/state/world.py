@@ -9,7 +9,15 @@ from datetime import datetime
 from penstock.intervals import IntervalSet
 from penstock.state.connection import Database
 from penstock.state.folding import Fold, read
-from penstock.state.records import Generation, GenerationHead, ScheduleRecord, SourceRecord, Work, World
+from penstock.state.records import (
+    Generation,
+    GenerationHead,
+    ScheduleRecord,
+    SourceRecord,
+    SuspensionRecord,
+    Work,
+    World,
+)
 from penstock.state.reopenings import reopened
 from penstock.tasks import Lane
 
@@ -48,6 +56,8 @@ def read_world(database: Database, dead_since: datetime | None, known: dict[int,
         current = {one.model: one for one in generations if one.state == "current"}
         working = current | {one.model: one for one in generations if one.state == "building"}
         again = reopened(database, working.values())
+        numbers = [one.no for one in working.values()]
+        suspended = database.rows("world_suspensions", SuspensionRecord, generations=numbers)
     known.clear()
     known.update(held)
     return World(
@@ -61,6 +71,7 @@ def read_world(database: Database, dead_since: datetime | None, known: dict[int,
         events=moment.events,
         schedules=tuple(schedules),
         reopened=again,
+        suspended={one.model: one for one in suspended},
     )
 
 

@@ -18,6 +18,10 @@ select id from model where removed_at is null and type <> 'source' order by id;
 -- Locked before the task, like everybody does.
 select generation from task where id = %(task)s;
 
+-- name: model_of_task
+-- It may have died with all others.
+select model from task where id = %(task)s and state = 'dead';
+
 -- name: cancel_tasks
 -- The lease goes with the task: whatever a running attempt does from here on is fenced off. The scope stays held.
 with cancelled as (

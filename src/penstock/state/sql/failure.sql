@@ -42,11 +42,17 @@ where mine.id = %(task)s and d.state = 'dead' and d.held_until is not null
   );
 
 -- name: bury_task
--- Its scope is not planned again before the hold ends, which is never for what seems to kill workers.
+-- Its scope is not planned again before the hold ends.
 update task
 set state = 'dead', lease_token = null, lease_expires_at = null, finished_at = clock(),
-  held_until = case
-    when %(hold)s::float8 = 'infinity' then 'infinity'
-    else clock() + make_interval(secs => least(%(hold)s::float8, 1e9))
-  end
+  held_until = clock() + make_interval(secs => %(hold)s)
 where id = %(task)s;
+
+-- name: absolve
+-- A worker that is heard of again was not killed by what it did: what died because it seemed lost is planned at once.
+with blamed as materialized (
+  select t.id from task t join attempt a on a.task = t.id and a.n >= t.attempt - 1
+  where t.state = 'dead' and t.held_until is not null and a.outcome = 'lost' and a.worker = any (%(workers)s)
+  order by t.id for update of t skip locked
+)
+update task t set held_until = null from blamed b where t.id = b.id;

@@ -19,8 +19,10 @@ order by g.no;
 
 -- name: insert_task
 -- Active scopes of a generation never overlap: the exclusion constraint turns the second one away without an error.
-insert into task (model, generation, lane, ranges, chunks, choices, reason, max_attempts, split_from)
-select m.id, g.no, %(lane)s, %(ranges)s, %(chunks)s, %(choices)s, %(reason)s, m.retries + 1, %(split_from)s
+-- Parts take the place of their batch in the queue, so that what is wrong with it is known before more of it is tried.
+insert into task (model, generation, lane, ranges, chunks, choices, reason, max_attempts, split_from, run_after)
+select m.id, g.no, %(lane)s, %(ranges)s, %(chunks)s, %(choices)s, %(reason)s, m.retries + 1, %(split_from)s,
+  coalesce((select whole.run_after from task whole where whole.id = %(split_from)s), clock())
 from generation g join model m on m.id = g.model
 where g.no = %(generation)s
 on conflict do nothing;
@@ -70,6 +72,7 @@ with moment as materialized (
     select t.id, t.run_after from task t
     where t.model = lane.model and t.lane = lane.lane and t.state in ('queued', 'retrying')
       and t.run_after <= moment.at
+      and not exists (select from suspension s where s.generation = t.generation and s.active)
     order by t.run_after, t.id limit 2
   ) first
   order by lane.served, first.run_after, first.id limit 16

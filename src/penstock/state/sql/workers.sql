@@ -32,6 +32,10 @@ with mine as materialized (
 )
 select token from mine;
 
+-- name: silent_workers
+-- Those of these that were not heard of for so long that they may have been taken for lost.
+select id from worker where id = any (%(workers)s) and heartbeat_at < clock() - make_interval(secs => %(seconds)s);
+
 -- name: beat_workers
 -- For people: liveness is the lock.
 update worker set heartbeat_at = clock() where id = any (%(workers)s);

@@ -1,0 +1,87 @@
+"""When is a whole model at fault, and not one of its chunks?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from penstock.intervals import Interval
+
+MOST_ALIKE = 10
+"""So many chunks that were planned one by one and failed alike, with no success between, speak for all."""
+FIRST_PAUSE_SECONDS = 30.0
+LONGEST_PAUSE_SECONDS = 600.0
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'")
+_NUMBER = re.compile(r"\d+")
+Chunks = tuple[Interval, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A task that failed by its author's fault: its query or its data."""
+
+    task: int
+    chunks: Chunks
+    error: str
+    split_from: int | None = None
+    """The batch that it is a part of."""
+
+
+def signature(error: str) -> str:
+    """What two failures have in common that are alike: everything but values, numbers and positions."""
+    return _NUMBER.sub("#", _QUOTED.sub("''", error)).strip()
+
+
+def probes(chunks: Sequence[Interval]) -> Chunks:
+    """The ends and the middle: rows that are bad for a while hardly reach all three."""
+    ordered = sorted(chunks)
+    return tuple(dict.fromkeys((ordered[0], ordered[-1], ordered[len(ordered) // 2])))
+
+
+def pieces(chunks: Chunks, *, probing: bool) -> tuple[Chunks, ...]:
+    """What takes the place of a batch that failed, in the order in which it is done.
+
+    `probing`: single chunks first, which tell a bad query from a bad chunk; else two halves.
+    """
+    if not probing:
+        middle = len(chunks) // 2
+        return chunks[:middle], chunks[middle:]
+    alone = probes(chunks)
+    left = [chunk for chunk in chunks if chunk not in alone]
+    middle = (len(left) + 1) // 2
+    rest = (tuple(left[:middle]), tuple(left[middle:]))
+    return (*((chunk,) for chunk in alone), *(part for part in rest if part))
+
+
+def is_hopeless(last: Failed, before: Sequence[Failed], *, divisible: bool) -> bool:
+    """Whether every chunk would fail like `last`; `before` are the failures since the model last succeeded.
+
+    Of a batch that failed, its ends and its middle failed alone in the same way; or many chunks did that were never
+    part of a batch; or the error itself says that no chunk can do better.
+    """
+    if not divisible:
+        return True
+    mark = signature(last.error)
+    alike = [one for one in before if signature(one.error) == mark and one.task != last.task]
+    alone = [one for one in (*alike, last) if len(one.chunks) == 1]
+    if last.split_from is None:
+        return len({one.chunks for one in alone if one.split_from is None}) >= MOST_ALIKE
+    batch = next((one for one in alike if one.task == last.split_from and one.split_from is None), None)
+    tried = {one.chunks[0] for one in alone if one.split_from == last.split_from}
+    return batch is not None and tried.issuperset(probes(batch.chunks))
+
+
+def tries_again(since: datetime, times: int, now: datetime, *, moved: bool) -> bool:
+    """Whether a suspended model is tried once more: an input moved on. The more often in vain, the longer it rests."""
+    pause = 0.0 if times <= 1 else min(FIRST_PAUSE_SECONDS * 2.0 ** min(times - 2, 10), LONGEST_PAUSE_SECONDS)
+    return moved and now - since >= timedelta(seconds=pause)
+
+
+def suspended_words(name: str, error: str) -> str:
+    """Said wherever the model is asked about."""
+    return (
+        f"suspended until its query or an input changes, or somebody says penstock resume {name}: "
+        f"every interval fails alike: {error}"
+    )

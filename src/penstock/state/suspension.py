@@ -1,0 +1,46 @@
+"""Which models fail in every interval, and when do they go on?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.intervals import Interval
+from penstock.planner.breaker import Failed, is_hopeless, signature
+from penstock.state.connection import Database, storable
+from penstock.tasks import Order
+
+
+def judge(
+    database: Database, order: Order, generation: int, *, task: int, attempt: int, error: str, divisible: bool
+) -> bool:
+    """Whether the generation is suspended, perhaps by this very failure; nobody else judges it meanwhile."""
+    database.run("lock_failures", generation=generation)
+    if database.value("is_suspended", bool, generation=generation):
+        return True
+    last = Failed(task, order.chunks, error, database.value("split_from", int, task=task))
+    before = database.rows("failures_in_a_row", _failed, model=order.model, generation=generation)
+    if not is_hopeless(last, before, divisible=divisible):
+        return False
+    database.run("suspend", task=task, attempt=attempt, error=storable(error), alike=storable(signature(error)))
+    database.run("drop_waiting", generation=generation)
+    return True
+
+
+def go_on(database: Database, generation: int, *, by_person: bool) -> None:
+    """Plan and claim again. What was left in the queue is a part of what failed: it is planned anew."""
+    with database.transaction():
+        database.run("lock_failures", generation=generation)
+        if database.run("go_on", generation=generation, by_person=by_person):
+            database.run("drop_waiting", generation=generation)
+            database.run("forget_deaths", generation=generation)
+            database.run("wake")
+
+
+def go_on_all(database: Database, models: Sequence[str]) -> None:
+    """Somebody asked for these models anew."""
+    for generation in database.values("suspended_generations", int, models=list(models)):
+        go_on(database, generation, by_person=True)
+
+
+def _failed(*, task: int, chunks: list[Interval], split_from: int | None, error: str | None) -> Failed:
+    return Failed(task, tuple(chunks), error or "", split_from)

@@ -1,0 +1,218 @@
+"""Suspended models: who is, what keeps them so, and what lets them go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from observations import record
+
+from penstock.errors import ErrorClass
+from penstock.intervals import NOTHING, ranges
+from penstock.state import failure
+from penstock.state.records import SuspensionRecord
+from penstock.state.statements import statements
+from penstock.tasks import Changed, Lease
+
+if TYPE_CHECKING:
+    from conftest import Story
+
+BATCH = tuple((10 * n, 10 * n + 10) for n in range(8))
+
+
+def suspended(story: Story) -> SuspensionRecord | None:
+    return story.state.world().suspended.get("core.a")
+
+
+def must(story: Story) -> SuspensionRecord:
+    found = suspended(story)
+    assert found is not None
+    return found
+
+
+def read(story: Story, lease: Lease, snapshot: int = 1) -> Lease:
+    story.state.intend(lease, story.frontier(lease, snapshot), None, "")
+    return lease
+
+
+def fail_all(
+    story: Story, error_class: ErrorClass = "user", error: str = "cannot cast 'x{}'", snapshot: int = 1
+) -> int:
+    """Whatever is claimed fails; how many attempts there were."""
+    count = 0
+    while (lease := story.state.claim("w")) is not None:
+        count += 1
+        story.state.fail(read(story, lease, snapshot), error_class, error.format(count), story.cost, 0)
+    return count
+
+
+@pytest.fixture
+def hopeless(story: Story) -> Story:
+    """A batch failed, and so did its ends and its middle."""
+    story.state.record_source(record(1), None)
+    story.enqueue(story.order(*BATCH), story.order((1000, 1010)))
+    assert fail_all(story) == 4
+    return story
+
+
+def test_a_batch_whose_ends_and_middle_fail_like_it_suspends_its_model(hopeless: Story) -> None:
+    found = must(hopeless)
+    assert (found.error, found.times, found.moved) == ("cannot cast 'x4'", 1, False)
+    assert hopeless.state.claim("w") is None
+    work = hopeless.state.world().work["core.a"]
+    assert (work.queued, work.in_flight, work.dead_tasks) == (0, NOTHING, 3)
+
+
+def test_what_comes_into_the_queue_of_a_suspended_model_is_not_claimed(hopeless: Story) -> None:
+    hopeless.enqueue(hopeless.order((2000, 2010)))
+    assert hopeless.state.claim("w") is None
+    assert hopeless.state.claim("w", ["core.a"]) is None
+
+
+def test_control_a_claim_that_does_not_look_would_go_on(hopeless: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    blind = statements()["claim"].replace("s.generation = t.generation and s.active", "false")
+    assert blind != statements()["claim"]
+    monkeypatch.setitem(statements(), "claim", blind)
+    hopeless.enqueue(hopeless.order((2000, 2010)))
+    assert hopeless.state.claim("w") is not None
+
+
+def test_control_without_the_judgement_every_chunk_would_be_tried(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failure, "judge", lambda *_, **__: False)
+    story.enqueue(story.order(*BATCH))
+    assert fail_all(story) > 8
+    assert suspended(story) is None
+
+
+@pytest.mark.parametrize("error_class", ["engine", "conflict"])
+def test_only_what_its_author_can_mend_suspends_a_model(story: Story, error_class: ErrorClass) -> None:
+    story.execute("update model set retries = 0")
+    story.enqueue(story.order(*BATCH))
+    fail_all(story, error_class)
+    assert suspended(story) is None
+
+
+def test_errors_that_differ_suspend_nothing(story: Story) -> None:
+    story.enqueue(story.order(*BATCH))
+    letters = iter("abcdefghijklmnopqrstuvwxyz")
+    while (lease := story.state.claim("w")) is not None:
+        story.state.fail(lease, "user", f"no such column: {next(letters)}", story.cost)
+    assert suspended(story) is None
+
+
+def test_a_success_between_shows_that_the_model_is_not_at_fault(story: Story) -> None:
+    story.enqueue(story.order(*BATCH))
+    story.state.fail(story.claim(), "user", "no", story.cost)
+    first, last, middle = story.claim(), story.claim(), story.claim()
+    story.state.fail(first, "user", "no", story.cost)
+    story.publish(last)
+    story.state.fail(middle, "user", "no", story.cost)
+    assert suspended(story) is None
+    assert story.state.world().work["core.a"].queued == 2
+
+
+def test_a_query_that_cannot_be_understood_suspends_at_once(story: Story) -> None:
+    assert story.state.fail(story.lease(*BATCH), "user", "syntax", story.cost, divisible=False) == "dead"
+    assert suspended(story) is not None
+
+
+def test_what_still_runs_while_its_model_is_suspended_may_end_well(story: Story) -> None:
+    running = story.lease((500, 510))
+    story.state.fail(story.lease(*BATCH), "user", "syntax", story.cost, divisible=False)
+    story.publish(running)
+    assert story.covered() == ranges((500, 510))
+    assert suspended(story) is not None
+
+
+def test_a_batch_that_fails_while_its_model_is_suspended_is_not_split(story: Story) -> None:
+    running = story.lease(*((500 + start, 500 + end) for start, end in BATCH))
+    story.state.fail(story.lease(*BATCH), "user", "syntax", story.cost, divisible=False)
+    assert story.state.fail(running, "user", "syntax", story.cost) == "dead"
+    assert story.state.world().work["core.a"].queued == 0
+
+
+# going on
+
+
+@pytest.mark.parametrize("act", ["resume", "rerun", "retry a task", "new revision"])
+def test_a_person_lets_it_go_on(hopeless: Story, act: str) -> None:
+    if act == "resume":
+        hopeless.state.resume("core.a", "me")
+    elif act == "rerun":
+        hopeless.state.clear_holds("core.a")
+    elif act == "retry a task":
+        [dead, *_] = hopeless.state.tasks("core.a", failed=True, history=False)
+        assert hopeless.state.resume_task(dead.id, "me")
+    else:
+        hopeless.state.apply("r2", b"", {}, hopeless.definitions())
+    assert suspended(hopeless) is None
+    assert hopeless.state.world().work["core.a"].dead == NOTHING
+    hopeless.enqueue(hopeless.order(*BATCH))
+    assert fail_all(hopeless) == 4
+    found = must(hopeless)
+    assert found.times <= 2
+
+
+def test_another_text_is_another_generation_and_is_not_suspended(hopeless: Story) -> None:
+    hopeless.state.apply("r2", b"", {}, hopeless.definitions(a="mended"))
+    assert suspended(hopeless) is None
+
+
+def test_an_input_that_moves_on_is_noticed(hopeless: Story) -> None:
+    found = must(hopeless)
+    assert not found.moved
+    assert hopeless.state.record_source(record(2), 1, Changed(NOTHING))
+    found = must(hopeless)
+    assert found.moved
+    hopeless.state.go_on(found.generation)
+    assert suspended(hopeless) is None
+    hopeless.enqueue(hopeless.order(*BATCH))
+    assert fail_all(hopeless, snapshot=2) == 4
+    found = must(hopeless)
+    assert (found.times, found.moved) == (2, False)
+
+
+def test_what_counts_is_what_the_attempt_had_read(story: Story) -> None:
+    """The source moved on while the attempt was failing: its rows may be good now."""
+    story.state.record_source(record(1), None)
+    lease = read(story, story.lease(*BATCH), snapshot=1)
+    assert story.state.record_source(record(2), 1, Changed(NOTHING))
+    story.state.fail(lease, "user", "syntax", story.cost, divisible=False)
+    found = must(story)
+    assert found.moved
+
+
+def test_a_parent_that_publishes_lets_its_child_be_tried(story: Story) -> None:
+    story.build((0, 100))
+    lease = read(story, story.lease((0, 10), model="core.b"))
+    story.state.fail(lease, "user", "syntax", story.cost, divisible=False)
+    assert not story.state.world().suspended["core.b"].moved
+    story.build((100, 200))
+    assert story.state.world().suspended["core.b"].moved
+
+
+def test_a_success_begins_the_count_anew(hopeless: Story) -> None:
+    found = must(hopeless)
+    hopeless.state.go_on(found.generation)
+    hopeless.build((0, 10))
+    hopeless.enqueue(hopeless.order(*((100 + start, 100 + end) for start, end in BATCH)))
+    assert fail_all(hopeless) == 4
+    again = must(hopeless)
+    assert again.times == 1
+
+
+def test_two_failures_at_once_see_each_other(story: Story) -> None:
+    """The probes of one batch end in the same moment, on two connections: the second waits and judges both."""
+    story.enqueue(story.order(*BATCH[:2]))
+    story.state.fail(story.claim(), "user", "no", story.cost)
+    one, other = story.claim(), story.claim()
+    second = story.connect()
+    second.database.connection.execute("set lock_timeout = '200ms'")
+    with story.state.database.transaction():
+        story.state.fail(one, "user", "no", story.cost)
+        with pytest.raises(Exception, match="lock timeout"):
+            second.fail(other, "user", "no", story.cost)
+    second.fail(other, "user", "no", story.cost)
+    assert suspended(story) is not None
