@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import ClassVar, Literal
 
+from penstock.secrets import concealed
+
 ErrorClass = Literal["user", "engine", "lost", "conflict"]
 
 
@@ -16,8 +18,8 @@ class PenstockError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        self.message, self.hint = message, hint
-        super().__init__(message)
+        self.message, self.hint = concealed(message), hint and concealed(hint)
+        super().__init__(self.message)
 
 
 class UsageError(PenstockError):
@@ -93,6 +95,8 @@ class AttemptError(PenstockError):
     error_class: ClassVar[ErrorClass] = "engine"
     divisible: ClassVar[bool] = True
     """A part of the batch may do better than the whole."""
+    spark_jobs: int = 0
+    """How many Spark jobs the attempt had run when it failed."""
 
 
 class QueryError(AttemptError):

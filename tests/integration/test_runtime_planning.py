@@ -222,6 +222,23 @@ def test_lag_keeps_away_from_the_newest_rows(trial: Deployment) -> None:
     assert trial.rows("copy") == copied(0, 40)
 
 
+def test_spark_begins_to_start_when_work_was_planned_and_not_before(trial: Deployment) -> None:
+    trial.source("numbers", "axis: number\nlag: 5\n")
+    trial.model("copy", COPY)
+    trial.land("numbers", range(9))
+    trial.run()
+    assert trial.engine.begun == 0
+    began: list[int] = []
+    trial.land("numbers", range(9, 44))
+    trial.run(step=lambda label: began.append(trial.engine.begun))
+    assert began[0] > 0
+    before = trial.engine.begun
+    trial.land("numbers", range(44, 45))
+    trial.model("copy", COPY, "interval: 1000")
+    trial.run()
+    assert trial.engine.begun == before
+
+
 def test_limits_cut_what_is_built(trial: Deployment) -> None:
     trial.model("copy", COPY, "interval: 10\nlimits: {min: 15, max: 33}")
     trial.land("numbers", range(60))

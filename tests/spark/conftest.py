@@ -43,7 +43,13 @@ def cache_folder() -> Path:
 
 @pytest.fixture(scope="session")
 def session() -> Iterator[Session]:
-    started = Session(SparkSettings(cache=cache_folder(), environ=dict(os.environ), quick=True))
+    conf = {
+        "spark.hadoop.javax.jdo.option.ConnectionPassword": "conf-Zk93-hush",
+        "spark.driver.extraJavaOptions": '-Dtrust.password="option Zk93 \\"hush\\"" -Dplain=1',
+    }
+    storage = {"AWS_SECRET_ACCESS_KEY": "storage-Zk93-hush", "AWS_REGION": "eu-north-1"}
+    environ = {**os.environ, "SOME_DATABASE_PASSWORD": "environ-Zk93-hush"}
+    started = Session(SparkSettings(cache=cache_folder(), environ=environ, conf=conf, storage=storage, quick=True))
     yield started
     started.stop()
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine import jars, java
+from penstock.engine import jars, java, launch
+from penstock.engine.delta import DeltaEngine
+from penstock.engine.job import Job
 from penstock.engine.session import Session, SparkSettings, configuration
-from penstock.errors import SparkError
+from penstock.errors import QueryError, SparkError
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -128,6 +133,128 @@ def test_results_do_not_depend_on_a_targets_settings(tmp_path: Path) -> None:
     assert "spark.driver.host" not in conf
 
 
+def _recording_java(home: Path, said: Path) -> Path:
+    """A Java that writes down what it was started with and ends."""
+    _fake_java(home, "21.0.1")
+    (home / "release").write_text('JAVA_VERSION="21.0.1"\n')
+    (home / "bin" / "java").write_text(f"#!/bin/sh\n{{ printf '%s\\n' \"$@\"; env; }} >> '{said}'\nexit 1\n")
+    return home
+
+
+def _starting(tmp_path: Path) -> tuple[Session, Path]:
+    said = tmp_path / "said"
+    (tmp_path / "delta-spark_9.jar").write_text("")
+    environ = {
+        "PATH": os.environ["PATH"],
+        "JAVA_HOME": str(_recording_java(tmp_path / "java", said)),
+        "PENSTOCK_JARS": str(tmp_path),
+        "STATE_PASSWORD": "hush-environ",
+        "AWS_PROFILE": "needed",
+    }
+    conf = {
+        "spark.ssl.keyPassword": "hush-conf",
+        "spark.driver.extraJavaOptions": "-Dp=hush-option",
+        "spark.jdbc": "jdbc://u:hush-address@there/db",
+    }
+    storage = {"AWS_SECRET_ACCESS_KEY": "hush-storage", "AWS_ACCESS_KEY_ID": "hush-id"}
+    return Session(SparkSettings(cache=tmp_path / "cache", environ=environ, conf=conf, storage=storage)), said
+
+
+def test_no_process_of_a_launch_is_started_with_a_secret(tmp_path: Path) -> None:
+    starting, said = _starting(tmp_path)
+    with pytest.raises(SparkError, match="did not start"):
+        starting.spark()
+    seen = said.read_text()
+    assert "org.apache.spark.launcher.Main" in seen
+    assert "AWS_PROFILE=needed" in seen
+    assert "hush" not in seen
+
+
+def test_a_launch_that_tells_everything_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "needed_by_spark", dict)
+    starting, said = _starting(tmp_path)
+    with pytest.raises(SparkError, match="did not start"):
+        starting.spark()
+    assert "hush-environ" in said.read_text()
+
+
+def test_the_environment_of_the_process_stays_while_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONLY_HERE", "yes")
+    starting, _ = _starting(tmp_path)
+
+    def start() -> None:
+        with pytest.raises(SparkError, match="did not start"):
+            starting.spark()
+
+    thread = threading.Thread(target=start)
+    seen: set[str | None] = set()
+    thread.start()
+    while thread.is_alive():
+        seen.add(os.environ.get("ONLY_HERE"))
+    assert seen == {"yes"}
+
+
+def test_spark_starts_in_the_background_and_who_needs_it_hears_what_went_wrong(tmp_path: Path) -> None:
+    starting, said = _starting(tmp_path)
+    starting.begin()
+    starting.begin()
+    starting.stop()
+    assert said.read_text().count("org.apache.spark.launcher.Main") == 1
+    with pytest.raises(SparkError, match="did not start"):
+        starting.spark()
+
+
+def test_another_account_finds_no_secret_in_proc_and_the_context_has_them(bench: Bench) -> None:
+    spark = bench.session.spark()
+    look = (
+        "import glob\n"
+        "for name in glob.glob('/proc/[0-9]*/cmdline') + glob.glob('/proc/[0-9]*/environ'):\n"
+        "    try: print(name, open(name, 'rb').read().replace(b'\\0', b' ').decode(errors='replace'))\n"
+        "    except OSError: pass\n"
+    )
+    other = {"user": 65533, "group": 65533, "extra_groups": []} if os.geteuid() == 0 else {}
+    seen = subprocess.run(
+        ["/usr/bin/env", "python3", "-c", look],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd="/",
+        **other,  # type: ignore[call-overload]
+    ).stdout
+    assert "org.apache.spark.deploy.SparkSubmit" in seen
+    if other:
+        assert "Zk93" not in seen
+    assert not any("Zk93" in line for line in seen.splitlines() if "SparkSubmit" in line)
+    assert spark.sparkContext._jsc is not None
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    assert hadoop.get("fs.s3a.secret.key") == "storage-Zk93-hush"
+    assert hadoop.get("javax.jdo.option.ConnectionPassword") == "conf-Zk93-hush"
+    assert spark._jvm is not None
+    assert spark._jvm.System.getProperty("trust.password") == 'option Zk93 "hush"'
+    assert spark._jvm.System.getenv("SOME_DATABASE_PASSWORD") is None
+
+
+def test_the_log_of_spark_is_its_owners_alone(bench: Bench) -> None:
+    bench.session.spark()
+    log = bench.session.settings.cache / "logs" / f"spark-{os.getpid()}.log"
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert "Zk93" not in log.read_text()
+
+
+def test_confs_survive_the_file_they_travel_in(tmp_path: Path) -> None:
+    told = {"spark.a": "two words = 'quoted' \\ #!", "spark.ü": "naïve 🛠", "spark.empty": ""}
+    file = launch._written(tmp_path, told, "-Dours")
+    lines = dict(line.split("=", 1) for line in file.read_text("ascii").splitlines())
+    read = {_unescaped(key): _unescaped(value) for key, value in lines.items()}
+    assert read == {**told, "spark.driver.extraJavaOptions": "-Dours"}
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\u(....)", lambda m: chr(int(m[1], 16)), text).encode("utf-16", "surrogatepass").decode("utf-16")
+
+
 def test_nothing_starts_before_it_is_used(tmp_path: Path) -> None:
     idle = Session(SparkSettings(cache=tmp_path / "cache", environ={}))
     assert (idle.started, idle.alive) == (False, True)
@@ -164,6 +291,56 @@ def test_attempts_count_their_own_jobs(bench: Bench) -> None:
     assert first >= 1
     context = bench.session.spark().sparkContext
     assert context.getLocalProperty("spark.jobGroup.id") is None
+
+
+class _Slow:
+    """A listener of Spark that does not come back before it may."""
+
+    def __init__(self) -> None:
+        self.may = threading.Event()
+        self.began = threading.Event()
+
+    def onJobEnd(self, event: object) -> None:  # noqa: N802  # Spark's name
+        self.began.set()
+        self.may.wait(60)
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("on"):
+            return lambda *_: None
+        raise AttributeError(name)
+
+    class Java:
+        implements = ("org.apache.spark.scheduler.SparkListenerInterface",)
+
+
+def test_a_slow_listener_does_not_fail_an_attempt(bench: Bench) -> None:
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    context = bench.session.spark().sparkContext
+    ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
+    assert context._jsc is not None
+    slow = _Slow()
+    context._jsc.sc().addSparkListener(slow)
+    try:
+        with bench.session.attempt("count/slow") as one:
+            one.spark.range(10).selectExpr("sum(id)").collect()
+            assert slow.began.wait(60)
+            began = time.monotonic()
+            assert one.jobs >= 1
+            assert time.monotonic() - began < 9
+    finally:
+        slow.may.set()
+        context._jsc.sc().removeSparkListener(slow)
+
+
+def test_a_failed_attempt_tells_how_many_jobs_it_ran(bench: Bench, hourly: Callable[..., Job]) -> None:
+    bad = hourly(0, sql="select date_trunc('hour', at) hour, cast(concat('x', kind) as int) n from {events}")
+    engine = DeltaEngine(bench.session.settings, {})
+    engine.session = bench.session
+    with pytest.raises(QueryError) as caught:
+        engine.stage(bad, bench.steps.append)
+    assert caught.value.spark_jobs >= 1
+    assert engine.jobs == caught.value.spark_jobs
 
 
 def test_parallel_attempts_do_not_meet(bench: Bench) -> None:

@@ -42,6 +42,8 @@ class ArrowEngine:
 
     started = False
     jobs = 0
+    begun = 0
+    """How often it was told that it will be needed."""
 
     def __init__(self, storage: Mapping[str, str] | None = None) -> None:
         self.storage = dict(storage or {})
@@ -121,7 +123,7 @@ class ArrowEngine:
             raise SourceError(error.message) from error
         return found["min"], found["max"]
 
-    def query(self, sql: str, reads: Sequence[InputRead]) -> list[dict[str, object]]:
+    def query(self, sql: str, reads: Sequence[InputRead], limits: object = None) -> list[dict[str, object]]:
         found = answer(sqlglot.transpile(sql, read="spark", write="postgres")[0], reads).to_pylist()
         return [dict(row) for row in found]
 
@@ -131,6 +133,9 @@ class ArrowEngine:
     @property
     def alive(self) -> bool:
         return True
+
+    def begin(self) -> None:
+        self.begun += 1
 
     def cancel(self, task: UUID, attempt: int) -> None:
         self.cancelled.add((task, attempt))

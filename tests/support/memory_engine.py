@@ -44,6 +44,7 @@ class MemoryEngine(MemoryStore):
     started = False
     alive = True
     jobs = 0
+    begun = 0
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,6 +157,9 @@ class MemoryEngine(MemoryStore):
             found = table.commits.get(task) if table else None
         return None if found is None else replace(found, adopted=True)
 
+    def begin(self) -> None:
+        self.begun += 1
+
     def cancel(self, task: UUID, attempt: int) -> None:
         """From here on nothing of this attempt is committed, and what it runs ends soon."""
         with self._lock:
@@ -172,7 +176,7 @@ class MemoryEngine(MemoryStore):
 
     # what people ask for
 
-    def query(self, sql: str, reads: Sequence[InputRead]) -> list[dict[str, object]]:
+    def query(self, sql: str, reads: Sequence[InputRead], limits: object = None) -> list[dict[str, object]]:
         found = self.answer(sql, reads)
         return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from penstock.engine.files import PositionColumn
 from penstock.engine.job import InputRead, Job, Staged, Step
 from penstock.engine.session import Session, SparkSettings
-from penstock.errors import EngineError
+from penstock.errors import AttemptError, EngineError
 from penstock.intervals import Interval, IntervalSet
 from penstock.tasks import Commit
 
@@ -33,17 +33,22 @@ class DeltaEngine:
     def started(self) -> bool:
         return self.session.started
 
+    def begin(self) -> None:
+        """Spark will be needed: let it start while its first job is prepared."""
+        self.session.begin()
+
     def stage(self, job: Job, step: Step) -> Staged:
         from penstock.engine.stage import stage
 
         self._require_wanted(job)
-        return self._counted(stage(self.session, job, step, self.storage))
+        return self._counted(lambda: stage(self.session, job, step, self.storage))
 
     def restage(self, staged: Staged, step: Step) -> Staged:
         from penstock.engine.stage import restage
 
         self._require_wanted(staged.job)
-        return self._counted(restage(self.session, staged.job, staged, step, self.storage))
+        before = staged.cost.spark_jobs
+        return self._counted(lambda: restage(self.session, staged.job, staged, step, self.storage), before)
 
     def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged:
         from penstock.engine.publish import publish
@@ -128,7 +133,16 @@ class DeltaEngine:
         if (job.task, job.attempt) in self._cancelled:
             raise EngineError(f"{job.model}: the attempt was cancelled")
 
-    def _counted(self, staged: Staged) -> Staged:
-        with self._lock:
-            self.jobs += staged.cost.spark_jobs
+    def _counted(self, act: Callable[[], Staged], before: int = 0) -> Staged:
+        """Add the jobs of the attempt beyond those that were counted `before`, also when it fails."""
+        jobs = before
+        try:
+            staged = act()
+            jobs = staged.cost.spark_jobs
+        except AttemptError as error:
+            error.spark_jobs = jobs = max(error.spark_jobs, before)
+            raise
+        finally:
+            with self._lock:
+                self.jobs += max(0, jobs - before)
         return staged

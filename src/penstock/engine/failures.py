@@ -34,7 +34,17 @@ _FILES = (
 
 @contextmanager
 def translating(attempt: Attempt, about: str, timeout_seconds: float) -> Iterator[None]:
-    """Let nothing out of Spark but our own errors."""
+    """Let nothing out of Spark but our own errors, which tell what the attempt had cost."""
+    try:
+        with _in_our_words(attempt, about, timeout_seconds):
+            yield
+    except AttemptError as error:
+        error.spark_jobs = attempt.jobs
+        raise
+
+
+@contextmanager
+def _in_our_words(attempt: Attempt, about: str, timeout_seconds: float) -> Iterator[None]:
     try:
         yield
     except SourceError as error:
@@ -68,6 +78,15 @@ def translated(error: Exception, about: str) -> AttemptError:
         if (state or "").startswith(_USER_STATES):
             return QueryError(f"{about}: {_short(str(cause))}")
     return EngineError(f"{about}: {_short(str(chain[-1])) or type(chain[-1]).__name__}")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether `error`, or what caused it, says that the heap of the JVM was too small."""
+    texts = [str(error)]
+    while (cause := error.__cause__) is not None and len(texts) < 10:
+        texts.append(str(cause))
+        error = cause
+    return any("OutOfMemoryError" in text or "Java heap space" in text for text in texts)
 
 
 def is_spark_error(error: Exception) -> bool:

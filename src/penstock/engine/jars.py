@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from penstock.engine.launch import needed_by_spark, properties, spark_home
 from penstock.errors import SparkError
 
 DELTA = "4.4.0"
@@ -100,24 +101,22 @@ def _resolve(folder: Path, environ: Mapping[str, str], java_home: str, conf: Map
 
 
 def _run_resolver(temporary: Path, environ: Mapping[str, str], java_home: str, conf: Mapping[str, str]) -> str:
-    import pyspark
-
-    spark_home = Path(pyspark.__file__).parent
+    home = spark_home()
     nothing = temporary / "nothing.py"
     nothing.write_text("")
     packages = ",".join(f"io.delta:{name.removesuffix(f'-{DELTA}.jar')}:{DELTA}" for name in JARS)
-    command = [str(spark_home / "bin" / "spark-submit"), "--master", "local[1]", "--packages", packages]
+    command = [str(home / "bin" / "spark-submit"), "--master", "local[1]", "--packages", packages]
     # what Delta depends on is in Spark already, some of it newer: leave it out
     command += ["--exclude-packages", "org.*:*,com.*:*,io.unitycatalog:*"]
-    command += ["--conf", f"spark.jars.ivy={temporary}", "--conf", "spark.ui.enabled=false"]
-    for key in _RESOLVER_CONFS:
-        if key in conf:
-            command += ["--conf", f"{key}={conf[key]}"]
-    own = {"JAVA_HOME": java_home, "SPARK_HOME": str(spark_home), "PYSPARK_PYTHON": sys.executable}
+    # a mirror's address may hold a password: it is not for the command line
+    given = {key: conf[key] for key in _RESOLVER_CONFS if key in conf}
+    told = properties(temporary, {**given, "spark.jars.ivy": str(temporary), "spark.ui.enabled": "false"})
+    command += ["--load-spark-defaults", "--properties-file", str(told)]
+    own = {"JAVA_HOME": java_home, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
     try:
         done = subprocess.run(
             [*command, str(nothing)],
-            env={**environ, **own},
+            env={**needed_by_spark(environ), **own},
             capture_output=True,
             text=True,
             timeout=_RESOLVE_SECONDS,

@@ -6,17 +6,18 @@ import hashlib
 import logging
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.engine import jars
+from penstock.engine import jars, launch
 from penstock.engine.java import Java, find
 from penstock.errors import SparkError
+from penstock.secrets import secret_values
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-_DUMP_SECONDS = 90
-_DYING_SECONDS = 5.0
+_OPTIONS = "spark.driver.extraJavaOptions"
+_OWN_OPTIONS = ("-Duser.timezone=UTC", "-XX:-DontCompileHugeMethods")
+_LAG_MILLISECONDS = 2000
+"""How long the count of jobs is waited for; it is told to people and decides nothing."""
 _HADOOP = {
     "AWS_ACCESS_KEY_ID": "spark.hadoop.fs.s3a.access.key",
     "AWS_SECRET_ACCESS_KEY": "spark.hadoop.fs.s3a.secret.key",
@@ -51,6 +54,11 @@ class SparkSettings:
     """Start sooner and peak lower: for tests and short local runs."""
 
     @property
+    def secrets(self) -> frozenset[str]:
+        """Values that no argument, log or error may show."""
+        return secret_values(self.storage) | secret_values(self.conf)
+
+    @property
     def local(self) -> bool:
         return self.master.startswith("local")
 
@@ -64,11 +72,22 @@ class Attempt:
 
     @property
     def jobs(self) -> int:
-        """How many Spark jobs ran in this attempt so far."""
+        """How many Spark jobs ran in this attempt so far; cosmetic, so nothing waits long and nothing fails for it."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
+
+        from penstock.engine.failures import is_spark_error
+
         context = self.spark.sparkContext
         assert context._jsc is not None  # noqa: S101
-        context._jsc.sc().listenerBus().waitUntilEmpty()  # jobs are counted by a listener, which may lag behind
-        return len(context.statusTracker().getJobIdsForGroup(self.group))
+        try:
+            with suppress(Py4JJavaError, PySparkException):  # jobs are counted by a listener, which may lag behind
+                context._jsc.sc().listenerBus().waitUntilEmpty(_LAG_MILLISECONDS)
+            return len(context.statusTracker().getJobIdsForGroup(self.group))
+        except Exception as error:
+            if not is_spark_error(error):
+                raise
+            return 0  # the JVM is gone, which others say
 
 
 class Session:
@@ -80,6 +99,8 @@ class Session:
         self._spark: SparkSession | None = None
         self._gateway: JavaGateway | None = None
         self._archive: tuple[Path, Path] | None = None
+        self._taught = False
+        self._beginning: threading.Thread | None = None
         self.on_death: Callable[[], None] | None = None
         """Told when the JVM ends although nobody stopped it."""
 
@@ -90,12 +111,18 @@ class Session:
     @property
     def keeps_classes(self) -> bool:
         """Whether stopping takes a while, because the JVM then writes the archive that makes later starts quick."""
-        return self._archive is not None
+        return self._archive is not None and self._taught
 
     @property
     def alive(self) -> bool:
         """False once the JVM is gone although nobody stopped it."""
         return self._gateway is None or self._gateway.proc is None or self._gateway.proc.poll() is None
+
+    def begin(self) -> None:
+        """Start Spark in the background, because work is due; whoever needs it first waits for the rest of it."""
+        if self._spark is None and self._beginning is None:
+            self._beginning = threading.Thread(target=self._begin, name="penstock-spark", daemon=True)
+            self._beginning.start()
 
     def spark(self) -> SparkSession:
         """The shared session, started at the first call."""
@@ -105,15 +132,21 @@ class Session:
             return self._spark
 
     @contextmanager
-    def attempt(self, group: str, about: str = "", timeout_seconds: float | None = None) -> Iterator[Attempt]:
-        """A session of its own for one attempt; `cancel(group)` from another thread ends its jobs."""
-        attempt = self._begun(group, about)
+    def attempt(
+        self, group: str, about: str = "", timeout_seconds: float | None = None, *, teaches: bool = False
+    ) -> Iterator[Attempt]:
+        """A session of its own for one attempt; `cancel(group)` from another thread ends its jobs.
+
+        `teaches`: it loads the classes that tasks need, so this process may keep them for the starts of others.
+        """
+        attempt = self._opened(group, about)
         timer = None if timeout_seconds is None else threading.Timer(timeout_seconds, self._expire, (attempt,))
         if timer is not None:
             timer.daemon = True
             timer.start()
         try:
             yield attempt
+            self._taught |= teaches
         finally:
             if timer is not None:
                 timer.cancel()
@@ -127,21 +160,37 @@ class Session:
                 assert spark.sparkContext._jsc is not None  # noqa: S101
                 spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group)
 
+    def kill(self) -> None:
+        """End the JVM although somebody uses it: what it computes in the driver heeds nothing else."""
+        gateway = self._gateway
+        if gateway is not None:
+            gateway.proc.kill()
+
     def stop(self, *, quick: bool = False) -> None:
         """`quick`: end the JVM now, whatever it is doing and whatever it would keep for later starts."""
+        beginning, self._beginning = self._beginning, None
+        if beginning is not None:
+            beginning.join()
         with self._lock:
             spark, self._spark = self._spark, None
             gateway, self._gateway = self._gateway, None
             if gateway is not None and gateway.proc is not None and (quick or gateway.proc.poll() is not None):
-                _end(gateway, self._archive)
-                _forget()
+                launch.end(gateway, self._archive)
+                launch.forget()
                 return
             if spark is not None:
                 spark.stop()
-            if gateway is not None:
-                _close(gateway, self._archive)
+            if gateway is not None and self._archive is not None and not self._taught:
+                launch.end(gateway, self._archive)  # what it would keep lacks most of what a task needs
+                launch.forget()
+            elif gateway is not None:
+                launch.close(gateway, self._archive)
 
-    def _begun(self, group: str, about: str) -> Attempt:
+    def _begin(self) -> None:
+        with suppress(SparkError):  # whoever needs it tries again, and hears why
+            self.spark()
+
+    def _opened(self, group: str, about: str) -> Attempt:
         from penstock.engine.failures import is_spark_error
 
         shared = self.spark()
@@ -172,7 +221,7 @@ class Session:
             gateway = self._gateway
             if gateway is not None and gateway.proc is not None:
                 with suppress(subprocess.TimeoutExpired):
-                    gateway.proc.wait(_DYING_SECONDS)
+                    gateway.proc.wait(launch.DYING_SECONDS)
 
     def _watch(self, gateway: JavaGateway) -> None:
         gateway.proc.wait()
@@ -184,27 +233,28 @@ class Session:
         self.cancel(attempt.group)
 
     def _start(self) -> SparkSession:
-        from pyspark import SparkConf, SparkContext
-        from pyspark.sql import SparkSession
-
         settings = self.settings
         settings.cache.mkdir(parents=True, exist_ok=True)
         java = find(settings.environ, settings.cache)
         paths = jars.delta_jars(settings.environ, settings.cache, java.home, settings.conf)
         archive = _Archive.of(java, paths, settings)
-        conf = SparkConf(loadDefaults=False)
-        for key, value in configuration(settings, paths, archive.options).items():
-            conf.set(key, value)
+        conf = configuration(settings, paths, archive.options)
+        # the launch hears no secret, and the target's own Java options by a file that only we can read
+        told = launch.tellable(conf, settings.secrets) | {_OPTIONS: settings.conf.get(_OPTIONS, "")}
         log = settings.cache / "logs" / f"spark-{os.getpid()}.log"
         try:
-            self._gateway = _launched(conf, java, settings.environ, log)
-            context = SparkContext(gateway=self._gateway, conf=conf)
+            own = " ".join((*_OWN_OPTIONS, *archive.options))
+            self._gateway = launch.launch(told, own, java, settings.environ, log)
+            from pyspark import SparkConf, SparkContext
+            from pyspark.sql import SparkSession
+
+            context = SparkContext(gateway=self._gateway, conf=SparkConf(loadDefaults=False).setAll([*conf.items()]))
         except Exception as error:
             gateway, self._gateway = self._gateway, None
             if gateway is not None and gateway.proc is not None:
                 gateway.proc.kill()
-                _forget()
-            raise SparkError(f"Spark did not start: {_tail(log) or error}", hint=f"see {log}") from error
+                launch.forget()
+            raise SparkError(f"Spark did not start: {launch.last_words(log) or error}", hint=f"see {log}") from error
         context.setLogLevel("ERROR")
         for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
             logging.getLogger(name).disabled = True  # they print every error with its whole stack
@@ -243,15 +293,9 @@ def configuration(settings: SparkSettings, jar_paths: tuple[str, ...], java_opti
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.catalog.spark_catalog": _CATALOG,
         "spark.sql.extensions": _joined(settings.conf.get("spark.sql.extensions"), (_EXTENSION,), ","),
-        "spark.driver.extraJavaOptions": _joined(
-            settings.conf.get("spark.driver.extraJavaOptions"),
-            ("-Duser.timezone=UTC", "-XX:-DontCompileHugeMethods", *java_options),
-            " ",
-        ),
+        _OPTIONS: _joined(settings.conf.get(_OPTIONS), (*_OWN_OPTIONS, *java_options), " "),
         "spark.executor.extraJavaOptions": _joined(
-            settings.conf.get("spark.executor.extraJavaOptions"),
-            ("-Duser.timezone=UTC", "-XX:-DontCompileHugeMethods"),
-            " ",
+            settings.conf.get("spark.executor.extraJavaOptions"), _OWN_OPTIONS, " "
         ),
     }
     key, separator = ("spark.driver.extraClassPath", ":") if settings.local else ("spark.jars", ",")
@@ -269,14 +313,19 @@ class _Archive:
 
     @classmethod
     def of(cls, java: Java, jar_paths: tuple[str, ...], settings: SparkSettings) -> _Archive:
-        import pyspark
-
         options = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC") if settings.quick else ()
         # the options are split at spaces, and no quoting survives all the programs they pass through
         if not settings.local or "spark.driver.extraClassPath" in settings.conf or " " in str(settings.cache):
             return cls(options, None)
         release = Path(java.home, "bin", "java").resolve().stat()
-        parts = (java.home, java.major, release.st_mtime_ns, release.st_size, pyspark.__file__, pyspark.__version__)
+        parts = (
+            java.home,
+            java.major,
+            release.st_mtime_ns,
+            release.st_size,
+            str(launch.spark_home()),
+            version("pyspark"),
+        )
         key = hashlib.sha256(repr((*parts, jar_paths, settings.quick)).encode()).hexdigest()[:16]
         folder = settings.cache / "classes"
         ready, fresh = folder / f"{key}.archive", folder / f"{key}.{os.getpid()}.new"
@@ -290,80 +339,5 @@ class _Archive:
         return cls((*options, *quiet, make), (fresh, ready))
 
 
-def _launched(conf: object, java: Java, environ: Mapping[str, str], log: Path) -> JavaGateway:
-    import pyspark
-    from pyspark.java_gateway import launch_gateway
-
-    log.parent.mkdir(parents=True, exist_ok=True)
-    own = {
-        **environ,
-        "JAVA_HOME": java.home,
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_SUBMIT_ARGS": "pyspark-shell",
-    }
-    with log.open("wb") as file, _environment(own):
-        # a session of its own: what a terminal tells all its processes is for us to decide about
-        how = {"stdout": file, "stderr": subprocess.STDOUT, "start_new_session": True}
-        return launch_gateway(conf, how)  # type: ignore[no-untyped-call]
-
-
-@contextmanager
-def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
-    """The process environment for the moment in which PySpark starts its child from it."""
-    before = dict(os.environ)
-    os.environ.clear()
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-def _close(gateway: JavaGateway, archive: tuple[Path, Path] | None) -> None:
-    gateway.shutdown()
-    _forget()
-    process = gateway.proc
-    if process is None:
-        return
-    process.stdin.close()
-    try:
-        process.wait(timeout=_DUMP_SECONDS if archive else 10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    if archive is not None and archive[0].exists() and process.returncode == 0:
-        archive[0].replace(archive[1])
-
-
-def _end(gateway: JavaGateway, archive: tuple[Path, Path] | None) -> None:
-    """At once, but for the moment in which Spark removes its temporary folders."""
-    process = gateway.proc
-    if archive is None:  # else it would write that first
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_DYING_SECONDS)
-    process.kill()
-
-
-def _forget() -> None:
-    """Let a later session of this process start a JVM of its own."""
-    from pyspark import SparkContext
-
-    SparkContext._gateway = None
-    SparkContext._jvm = None
-    SparkContext._active_spark_context = None
-
-
 def _joined(given: str | None, ours: tuple[str, ...], separator: str) -> str:
     return separator.join((*((given,) if given else ()), *ours))
-
-
-def _tail(log: Path) -> str:
-    try:
-        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    except OSError:
-        return ""
-    telling = [line for line in lines if "Exception" in line or "rror" in line]
-    return (telling or lines or [""])[-1].strip()

@@ -87,7 +87,8 @@ def restage(session: Session, job: Job, staged: Staged, step: Step, storage: Sto
             again = _replaced(job, head, target, files=staged.files, kept=files, judged=judged)
         cost = _cost(attempt, files, 0, began)
     step("staged")
-    return replace(again, warnings=staged.warnings, cost=_sum(staged.cost, cost))
+    # both belong to one job group, whose jobs were just counted together
+    return replace(again, warnings=staged.warnings, cost=_sum(replace(staged.cost, spark_jobs=0), cost))
 
 
 def _replaced(
@@ -136,7 +137,7 @@ def _appended(
 @contextmanager
 def _attempt(session: Session, job: Job) -> Iterator[Attempt]:
     with (
-        session.attempt(group(job.task, job.attempt), job.model, job.timeout_seconds) as attempt,
+        session.attempt(group(job.task, job.attempt), job.model, job.timeout_seconds, teaches=True) as attempt,
         translating(attempt, job.model, job.timeout_seconds),
     ):
         yield attempt

@@ -25,6 +25,7 @@ from penstock.project.problems import Notice, Problems, Where, did_you_mean
 from penstock.project.rendering import STAND_IN, Ref, ScanContext, Scene, render_model, render_scan
 from penstock.project.settings import CONFIG, Settings, is_relative, read_settings
 from penstock.project.trial import Trial
+from penstock.secrets import conceal
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,9 @@ def _settings(
     except UnicodeDecodeError:
         raise ProjectError("the file is not UTF-8 text", file=label, line=1) from None
     node = read_document(text, label, problems)
-    return read_settings(node, label, environ, target or environ.get("PENSTOCK_TARGET") or None, problems)
+    settings = read_settings(node, label, environ, target or environ.get("PENSTOCK_TARGET") or None, problems)
+    conceal(settings.target.secrets)
+    return settings
 
 
 def _assembled(reading: _Reading, problems: Problems) -> Project:

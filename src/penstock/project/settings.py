@@ -13,6 +13,7 @@ from penstock.project.documents import Items, Node, Plain, Scalar, Table
 from penstock.project.keys import PROJECT
 from penstock.project.problems import Problems, Where, did_you_mean
 from penstock.project.shapes import PROJECT_FILE
+from penstock.secrets import secret_values
 
 Kind = Literal["external", "transformation"]
 KINDS: tuple[Kind, ...] = ("external", "transformation")
@@ -37,6 +38,11 @@ class Target:
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     warehouse: str = "./warehouse"
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """The values that no argument, log or error may show."""
+        return secret_values({**self.storage, **self.conf, "state": self.state or ""})
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TextIO
 
+from penstock.secrets import concealed
+
 NAME = "penstock"
 TAIL_LINES = 100
 TAIL_CHARACTERS = 20_000
@@ -90,7 +92,7 @@ def attempt_log(**fields: object) -> Iterator[Tail]:
 
 def masked(text: str) -> str:
     """The same without the passwords of addresses and what is assigned to names of secrets."""
-    hidden = _ADDRESS.sub(r"\1:***@", text[:_READ_CHARACTERS])
+    hidden = _ADDRESS.sub(r"\1:***@", concealed(text[:_READ_CHARACTERS]))
     hidden = _ASSIGNED.sub(lambda found: found[0].removesuffix(found[1]) + "***", hidden)
     return hidden if len(text) <= VALUE_CHARACTERS else hidden[:VALUE_CHARACTERS] + "…"
 

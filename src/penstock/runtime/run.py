@@ -165,6 +165,7 @@ class _Run:
         orders = tuple(order for model in self._models for order in self._orders(survey, model))
         if not orders:
             return 0
+        self._workspace.engine.begin()
         added = self._state.enqueue(orders, {name: generation.no for name, generation in world.working.items()})
         if added:
             self._progress.planned(orders)

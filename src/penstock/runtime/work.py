@@ -51,6 +51,8 @@ class Engine(Protocol):
     @property
     def started(self) -> bool: ...
 
+    def begin(self) -> None: ...
+
     def cancel(self, task: UUID, attempt: int) -> None: ...
 
     def stage(self, job: Job, step: Step) -> Staged: ...
@@ -164,17 +166,21 @@ def _prepare(bench: Bench, site: Site, lease: Lease, order: Order, *, generation
 
 def _publish(bench: Bench, lease: Lease, staged: Staged) -> Commit:
     """Publish under the generation's lock; when the files moved meanwhile, keep other rows and try again."""
-    for _ in range(PUBLISH_ROUNDS):
-        outcome = bench.patiently(lease, _Publishing(bench, lease, staged))
-        if isinstance(outcome, Commit):
-            bench.step("published")
-            _sum_up(bench, staged)
-            return outcome
-        staged = bench.engine.restage(staged, bench.step)
-    raise ConflictError(
-        f"{lease.order.model}: the table changed {PUBLISH_ROUNDS} times while the attempt tried to publish",
-        hint="is another program writing to it?",
-    )
+    try:
+        for _ in range(PUBLISH_ROUNDS):
+            outcome = bench.patiently(lease, _Publishing(bench, lease, staged))
+            if isinstance(outcome, Commit):
+                bench.step("published")
+                _sum_up(bench, staged)
+                return outcome
+            staged = bench.engine.restage(staged, bench.step)
+        raise ConflictError(
+            f"{lease.order.model}: the table changed {PUBLISH_ROUNDS} times while the attempt tried to publish",
+            hint="is another program writing to it?",
+        )
+    except AttemptError as error:
+        error.spark_jobs = max(error.spark_jobs, staged.cost.spark_jobs)
+        raise
 
 
 def _sum_up(bench: Bench, staged: Staged) -> None:
@@ -245,7 +251,7 @@ def _failed(bench: Bench, lease: Lease, error: PenstockError, seconds: float) ->
     log("failed", "debug", error=str(error), cause=None if error.__cause__ is None else repr(error.__cause__))
     failure = error if isinstance(error, AttemptError) else _as_attempt_error(error)
     text = failure.message if failure.hint is None else f"{failure.message}\n{failure.hint}"
-    cost = Cost(seconds=seconds)
+    cost = Cost(spark_jobs=failure.spark_jobs, seconds=seconds)
     outcome = bench.patiently(
         lease,
         lambda: bench.state.fail(
