@@ -18,10 +18,11 @@ def scratch() -> Iterator[Path]:
     root = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
     root.chmod(0o755)
     os.environ["PENSTOCK_PG_HOME"] = str(root / "databases")
+    os.environ["PENSTOCK_PG_LINGER"] = "0"
     try:
         yield root
     finally:
-        del os.environ["PENSTOCK_PG_HOME"]
+        del os.environ["PENSTOCK_PG_HOME"], os.environ["PENSTOCK_PG_LINGER"]
         shutil.rmtree(root, ignore_errors=True)
 
 

@@ -17,6 +17,7 @@ def database_home() -> Iterator[Path]:
     home = Path(tempfile.mkdtemp(prefix="penstock-tests-"))
     home.chmod(0o755)
     os.environ["PENSTOCK_PG_HOME"] = str(home)
+    os.environ["PENSTOCK_PG_LINGER"] = "0"  # no server outlives the command that it was started for
     yield home
-    del os.environ["PENSTOCK_PG_HOME"]
+    del os.environ["PENSTOCK_PG_HOME"], os.environ["PENSTOCK_PG_LINGER"]
     shutil.rmtree(home, ignore_errors=True)

@@ -23,7 +23,7 @@ from penstock.state.embedded.patience import poll
 from penstock.state.embedded.place import Place, candidates, control_folder, read_place, reason_against
 from penstock.state.embedded.server import EmbeddedPostgres
 
-ENVIRON = {"PATH": os.environ["PATH"]}
+ENVIRON = {"PATH": os.environ["PATH"], "PENSTOCK_PG_LINGER": "0"}
 SOURCES = Path(place.__file__).parents[3]
 NOBODY = Account(65534, 65534)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another account")

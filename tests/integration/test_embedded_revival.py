@@ -24,7 +24,7 @@ from penstock.state.embedded.patience import poll
 from penstock.state.embedded.place import Place, control_folder, read_place
 from penstock.state.embedded.server import EmbeddedPostgres
 
-ENVIRON = {"PATH": os.environ["PATH"]}
+ENVIRON = {"PATH": os.environ["PATH"], "PENSTOCK_PG_LINGER": "0"}
 SOURCES = Path(attachment.__file__).parents[3]
 
 # A client that revives the server whenever it is asked to, and then says which one it has and what is in it.

@@ -1,4 +1,4 @@
-"""Does the project's own PostgreSQL live exactly as long as its clients, whatever is killed?"""
+"""Does the project's own PostgreSQL live as long as its clients, and not longer than they wish, whatever is killed?"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.state.embedded.patience import poll
 from penstock.state.embedded.place import Place, control_folder, read_place
 from penstock.state.embedded.server import EmbeddedPostgres, refuse_platform
 
-ENVIRON = {"PATH": os.environ["PATH"]}
+ENVIRON = {"PATH": os.environ["PATH"], "PENSTOCK_PG_LINGER": "0"}
 SOURCES = Path(attachment.__file__).parents[3]
 
 # A client that says which server it has, and stays until its standard input ends.
@@ -306,7 +306,7 @@ def test_without_the_client_lock_the_server_ends_under_a_live_client(
 ) -> None:
     first = EmbeddedPostgres.attach(project, ENVIRON)
     pid = running_pid(project)
-    monkeypatch.setattr(attachment, "join", lambda control: os.open(control / "clients", os.O_RDWR))
+    monkeypatch.setattr(attachment, "join", lambda control, _: os.open(control / "clients", os.O_RDWR))
     with EmbeddedPostgres.attach(project, ENVIRON):
         first.close()
         assert watcher_waits_or_server_ends(project, pid) == "the server ends"
@@ -396,6 +396,7 @@ def test_only_a_server_of_this_data_directory_is_ever_signalled(
     assert clients is not None
     server = os.open(tmp_path / "server.lock", os.O_RDWR)
     with subprocess.Popen(["sleep", "60"]) as stranger:
+        (tmp_path / "PG_VERSION").touch()
         (tmp_path / "postmaster.pid").write_text(f"{stranger.pid}\n{tmp_path}\n")
         watch.watch(clients, server)
         if careful:

@@ -1,7 +1,8 @@
 """In which order are lock, place, database, watcher and server had, so that no crash in between does harm?
 
 Three locks in the control folder, in the order they are taken:
-`clients`   shared by every client; the watcher takes it exclusively to stop the server,
+`clients`   shared by every client, who writes into it how long the server is to stay after it; the watcher takes it
+            exclusively to stop the server,
 `starting`  by the one client that chooses the place and starts the server,
 `watcher`   by the watcher, from its start to its end.
 A fourth, `server.lock` beside the data, is inherited by every PostgreSQL process.
@@ -11,12 +12,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 from penstock.errors import StateError
+from penstock.state.embedded import watch
 from penstock.state.embedded.account import Account, described, usable_accounts
 from penstock.state.embedded.binaries import Programs, find, programs_for, programs_in
 from penstock.state.embedded.cluster import USER, make_cluster, password, refuse_other_version
@@ -53,10 +56,14 @@ _NOTHING_FROM_OUTSIDE = {
 }
 
 
+LINGER_SECONDS = 300.0
+_LONGEST_LINGER_SECONDS = 86_400.0
+
+
 def attach(project: Path, environ: Mapping[str, str]) -> tuple[int, str]:
     """The client lock, held, and the connection string of a server that answers."""
     control = _own_control_folder(project)
-    clients = join(control)
+    clients = join(control, linger_seconds(environ))
     try:
         place = read_place(project)
         if place is not None and place.project == project and answering(place) is not None:
@@ -70,9 +77,26 @@ def attach(project: Path, environ: Mapping[str, str]) -> tuple[int, str]:
         raise
 
 
-def join(control: Path) -> int:
-    """Become a client: from now on no watcher stops the server."""
-    return lock(control / "clients", shared=True)
+def join(control: Path, linger: float) -> int:
+    """Become a client: from now on no watcher stops the server, and later not before so many seconds."""
+    handle = lock(control / "clients", shared=True)
+    with suppress(OSError):  # a full disk: then it goes with its last client
+        os.pwrite(handle, watch.wish(linger), 0)
+    return handle
+
+
+def linger_seconds(environ: Mapping[str, str]) -> float:
+    """How long the server stays after its last client: the next command need not wait for it to start."""
+    told = environ.get("PENSTOCK_PG_LINGER")
+    try:
+        seconds = LINGER_SECONDS if told is None else float(told)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _LONGEST_LINGER_SECONDS:
+        raise StateError(
+            f"PENSTOCK_PG_LINGER is {told!r}", hint="set it to a number of seconds, up to a day; 0 stops it at once"
+        )
+    return seconds
 
 
 def inspect(project: Path, environ: Mapping[str, str]) -> Inspection:

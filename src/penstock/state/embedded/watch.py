@@ -1,4 +1,4 @@
-"""When does the server stop? After its last client, however that client ended.
+"""When does the server stop? Some time after its last client, however that client ended.
 
 Started by its path as a process of its own, with only the standard library at hand: it imports nothing of the package.
 """
@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PAUSE_SECONDS = 0.01
+_LOOK_SECONDS = 1.0
+_DELETING_SECONDS = 5.0
 _POLITE_SECONDS = 60.0
 _RESIGNED_SECONDS = 120.0
 
@@ -57,23 +59,69 @@ def _ps_shows_server(pid: int, data: str) -> bool:
     return b"postgres -D " + os.fsencode(data) in shown
 
 
+def wish(seconds: float) -> bytes:
+    """What a client leaves in the file of the clients' lock: how long the server is to stay after it, and a mark."""
+    return f"{seconds:012.3f} {os.urandom(8).hex()}\n".encode()
+
+
+def wished_seconds(left: bytes) -> float:
+    try:
+        return float(left.split()[0])
+    except (ValueError, IndexError):
+        return 0.0
+
+
 def watch(clients: int, server: int) -> None:
-    """Wait until no client is left, then stop the server of the working directory.
+    """Wait until no client is left or came back in time, then stop the server of the working directory.
 
     `clients` stays locked, so nobody attaches meanwhile.
     """
-    fcntl.flock(clients, fcntl.LOCK_EX)
+    last = _wait_for_the_last_client(clients)
+    _let_them_delete(clients)
     began = time.monotonic()
     asked = 0
     while not _free(server) and (waited := time.monotonic() - began) < _RESIGNED_SECONDS:
-        found = read_pid_file(os.curdir)
+        found = read_pid_file(os.curdir) or last
         # A server that is only just starting has no pid file yet: look again.
         if found is not None and is_server(found.pid, found.data):
-            how = signal.SIGINT if waited < _POLITE_SECONDS else signal.SIGQUIT
+            # what was deleted is not worth a checkpoint, which would only be in the way of whoever deletes it
+            how = signal.SIGINT if waited < _POLITE_SECONDS and not _deserted(clients) else signal.SIGQUIT
             if asked != how:
                 _signal(found.pid, how)
                 asked = how
         time.sleep(_PAUSE_SECONDS)
+
+
+def _wait_for_the_last_client(clients: int) -> PidFile | None:
+    """What the server wrote about itself, once nobody came for as long as the last client wished; `clients` is locked.
+
+    In between the lock is let go: whoever comes finds the server as it is.
+    """
+    fcntl.flock(clients, fcntl.LOCK_EX)
+    last, left, since = read_pid_file(os.curdir), _left(clients), time.monotonic()
+    while (rest := since + wished_seconds(left) - time.monotonic()) > 0 and not _deserted(clients):
+        fcntl.flock(clients, fcntl.LOCK_UN)
+        time.sleep(min(rest, _LOOK_SECONDS))
+        fcntl.flock(clients, fcntl.LOCK_EX)  # waits for those who came
+        if (now := _left(clients)) != left:
+            last, left, since = read_pid_file(os.curdir), now, time.monotonic()
+    return last
+
+
+def _let_them_delete(clients: int) -> None:
+    """Whoever is just deleting the project would stumble over files that the server takes away as it ends."""
+    until = time.monotonic() + _DELETING_SECONDS
+    while _deserted(clients) and Path("postmaster.pid").exists() and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)
+
+
+def _left(clients: int) -> bytes:
+    return os.pread(clients, 100, 0)
+
+
+def _deserted(clients: int) -> bool:
+    """Whether the project or its database was deleted."""
+    return os.fstat(clients).st_nlink == 0 or not Path("PG_VERSION").exists()
 
 
 def _free(server: int) -> bool:
