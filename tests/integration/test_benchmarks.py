@@ -56,3 +56,8 @@ def test_late_rows_cost_their_hour_and_amended_ones_every_hour(tmp_path: Path) -
         "amended in all hours": 4 * 20,
         "amended in all hours, change feed": 4 * 20,
     }
+
+
+def test_a_rewritten_file_reopens_the_hours_that_changed_and_no_other(tmp_path: Path) -> None:
+    cases = {row["case"]: row["intervals"] for row in measured("rewrites", tmp_path)}
+    assert cases == {"full build": 4 * 40, "UPDATE": 4 * 2, "rewritten in another order": 4 * 2}

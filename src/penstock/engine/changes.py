@@ -128,7 +128,8 @@ class _Walk:
     upto: int
     schema: str | None
     """None: the snapshot to begin with cannot be read any more."""
-    columns: int
+    columns: frozenset[str]
+    """As the files name them."""
     added: dict[str, DataFile] = field(default_factory=dict)
     _before: dict[str, DataFile] | None = None
     live: dict[str, DataFile] | None = None
@@ -158,7 +159,7 @@ class _Walk:
         except SourceError:
             return None
         look = Look(location, field_, position.axis, interesting, storage, Purse())
-        columns = len(table.schema().fields)
+        columns = frozenset(_columns(table.schema().to_json()).values())
         return cls(look, replace(look, purse=Purse()), position, after, upto, schema, columns)
 
     def take(self, commit: LogCommit) -> CommitChanges:
@@ -180,7 +181,7 @@ class _Walk:
         )
         feed = [added_file(one, self.look.field) for one in commit.cdc] if self.look.interesting else []
         tally = Tally(self.position.axis)
-        fed = bool(feed) and feed_changes(self.look, feed, tally)
+        fed = bool(feed) and feed_changes(self.look, feed, self.columns, tally)
         if not _only_deletes(commit, adds, removes):
             if not fed:
                 file_changes(self.look, rewrite, tally)
@@ -240,7 +241,7 @@ class _Walk:
         """Whether every column there was is still there, under its name; new columns change no row."""
         old, self.schema = self.schema, str(metadata["schemaString"])
         now = _columns(self.schema)
-        self.columns = len(now)
+        self.columns = frozenset(now.values())
         try:
             field_ = position_field(self.schema, self.position)
         except SourceError:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import Counter
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.engine.bags import MOST_VALUES, bags, differing, positions_of
+from penstock.engine.bags import MOST_VALUES, bags, differing
 from penstock.engine.digest import HASH_A, HASH_B, digest_of, hash_columns, sums
 from penstock.engine.files import DataFile
 from penstock.engine.head import Head, Target
@@ -19,6 +20,8 @@ from penstock.engine.positions import PositionField
 from penstock.engine.predicate import index
 from penstock.engine.read import as_data_file, through_parquet
 from penstock.engine.storage import Storage, place
+from penstock.engine.touched import column_positions
+from penstock.errors import EngineError
 from penstock.intervals import Interval, IntervalSet
 
 if TYPE_CHECKING:
@@ -88,10 +91,16 @@ def rows_per_chunk(
 def _counted(
     location: str, path: str, field: PositionField, starts: list[int], storage: Storage | None
 ) -> Mapping[int, int]:
+    """How many rows of a file each chunk has, by its number."""
     filesystem, inside = place(location, path, storage)
-    table = pq.read_table(inside, columns=[field.name], filesystem=filesystem, partitioning=None)
-    positions = positions_of(table.column(0), field)
-    return Counter(bisect_right(starts, position) - 1 for position in positions if position is not None)
+    column = pq.read_table(inside, columns=[field.name], filesystem=filesystem, partitioning=None).column(0)
+    positions = column_positions(column, field)
+    if positions is None:
+        raise EngineError(f"{path} of {location}: its column {field.name} is a {column.type} and tells no position")
+    ordered = pc.drop_null(positions).combine_chunks()
+    ordered = ordered.take(pc.array_sort_indices(ordered))
+    edges = [bisect_left(ordered, start, key=lambda one: one.as_py()) for start in starts[1:]]
+    return {at: end - start for at, (start, end) in enumerate(pairwise([0, *edges, len(ordered)]))}
 
 
 def _differs(head: Head, chunk: Interval, rows: int, new: Digest | None, stored: Digest | None) -> bool | None:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.bags import MOST_VALUES, values_of
+from penstock.engine.change_rows import change_rows, feed_rows, rows_by_position
 from penstock.engine.files import DataFile
 from penstock.engine.tally import MOST_PARTS, Span, Tally, counted_at, counts, differing, either
 from penstock.engine.touched import Look, positions_in, rows_of, span
 from penstock.engine.vectors import NO_MASK, Masks, Part, padded, rows_around, vectors
 from penstock.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet, ranges
 
+_log = logging.getLogger("penstock")
 CHANGE_TYPE = "_change_type"
-SMALL_FEED_BYTES = 262_144
+SMALL_FEED_BYTES = 64 * 2**20
 """A feed of this size is read whole, to leave out rows that were replaced by their like."""
 _NO_ROWS = counted_at({})
 
@@ -31,34 +32,26 @@ class Rewrite:
     version: int
     removed: tuple[DataFile, ...]
     added: tuple[DataFile, ...]
-    columns: int
+    columns: frozenset[str]
+    """As the files name them; others are left over from a column that was dropped."""
 
 
-def feed_changes(look: Look, feed: Sequence[DataFile], tally: Tally) -> bool:
+def feed_changes(look: Look, feed: Sequence[DataFile], columns: frozenset[str], tally: Tally) -> bool:
     """Count the rows of a commit's change files; False when they cannot be read."""
+    if sum(file.size for file in feed) <= SMALL_FEED_BYTES:
+        rows = feed_rows(look, [Part(file) for file in feed], columns, CHANGE_TYPE)
+        if rows is not None:
+            tally.add(rows_by_position(rows))
+            return True
     found = []
-    kept: Counter[tuple[int, str]] | None = Counter()
     for file in feed:
-        small = kept is not None and file.size <= SMALL_FEED_BYTES
-        rows = rows_of(look, file.path, None if small else [look.field.physical, CHANGE_TYPE])
-        positions = None if rows is None else positions_in(look, file, rows)
-        if rows is None or positions is None or CHANGE_TYPE not in rows.column_names:
+        read = rows_of(look, file.path, [look.field.physical, CHANGE_TYPE])
+        positions = None if read is None else positions_in(look, file, read)
+        if read is None or positions is None or CHANGE_TYPE not in read.column_names:
             return False
-        kinds = rows.column(CHANGE_TYPE)
+        kinds = read.column(CHANGE_TYPE)
         found.append(pa.table({"position": positions, "image": pc.equal(kinds, "update_preimage")}))
-        if kept is not None and small and look.purse.pay(values=rows.num_rows * rows.num_columns):
-            old = pc.is_in(kinds, pa.array(["delete", "update_preimage"])).to_pylist()
-            names = sorted(set(rows.column_names) - {CHANGE_TYPE})
-            for row, is_old in zip(_spelled(positions, file, rows, names), old, strict=True):
-                if row is not None:
-                    kept[row] += -1 if is_old else 1
-        else:
-            kept = None
-    counted = _feed_counts(pa.concat_tables(found))
-    if kept is not None:
-        differ = pa.array({position for (position, _), rows in kept.items() if rows}, pa.int64())
-        counted = counted.filter(pc.is_in(counted.column("position"), differ))
-    tally.add(counted)
+    tally.add(_feed_counts(pa.concat_tables(found)))
     return True
 
 
@@ -73,9 +66,12 @@ def file_changes(look: Look, rewrite: Rewrite, tally: Tally) -> None:
         gone, came = ([Part(file) for file in files] for files in (before, after))
     else:
         gone, came = selected
-    if selected is not None and gone and came and _is_small(look, rewrite, gone, came):
-        tally.add(_by_rows(look, gone, came, tally))
-        return
+    if selected is not None and gone and came:
+        rows = change_rows(look, gone, came, rewrite.columns)
+        if rows is not None:
+            tally.add(rows_by_position(rows))
+            return
+        _log.warning("rewrite_not_compared", extra={"fields": _facts(look, rewrite)})
     was, now = (_by_position(look, parts, tally) for parts in (gone, came))
     tally.add(either(was, now))
 
@@ -208,8 +204,8 @@ def _selected(
 
     A file on both sides only changed its vector: the rows that stay are left out of both.
     """
-    old = vectors(look, version - 1) if any(file.has_deletion_vector for file in before) else {}
-    new = vectors(look, version) if any(file.has_deletion_vector for file in after) else {}
+    old = vectors(look, version - 1, before)
+    new = vectors(look, version, after)
     if old is None or new is None:
         return None
     gone, came = _parts(before, after, old, new), _parts(after, before, new, old)
@@ -234,11 +230,9 @@ def _parts(files: Sequence[DataFile], others: Sequence[DataFile], own: Masks, ot
     return found
 
 
-def _is_small(look: Look, rewrite: Rewrite, gone: Sequence[Part], came: Sequence[Part]) -> bool:
-    """Few enough values to be compared one by one."""
-    known = [part.file.rows for part in (*gone, *came)]
-    values = sum(rows or 0 for rows in known) * rewrite.columns
-    return None not in known and values <= MOST_VALUES and look.purse.pay(values=values)
+def _facts(look: Look, rewrite: Rewrite) -> dict[str, object]:
+    size = sum(file.size for file in (*rewrite.removed, *rewrite.added))
+    return {"table": look.location, "snapshot": rewrite.version, "bytes": size}
 
 
 def _by_position(look: Look, parts: Sequence[Part], tally: Tally) -> pa.Table:
@@ -254,50 +248,6 @@ def _by_position(look: Look, parts: Sequence[Part], tally: Tally) -> pa.Table:
         else:
             found.append(counts(part.of(pa.table({"position": positions})).column("position")))
     return pa.concat_tables(found)
-
-
-def _by_rows(look: Look, gone: Sequence[Part], came: Sequence[Part], tally: Tally) -> pa.Table:
-    """The positions whose rows are not the same, with how many came or went."""
-    tables = []
-    for sign, parts in ((-1, gone), (1, came)):
-        for part in parts:
-            rows = rows_of(look, part.file.path, None)
-            positions = None if rows is None else positions_in(look, part.file, rows)
-            if rows is None or positions is None:
-                _count_whole(look, part.file, tally)
-            else:
-                both = part.of(rows.append_column("", positions))
-                tables.append((sign, part.file, both))
-    names = sorted({name for _, _, table in tables for name in table.column_names} - {""})
-    balance: Counter[tuple[int, str]] = Counter()
-    for sign, file, table in tables:
-        for row in _spelled(table.column(""), file, table, names):
-            if row is not None:
-                balance[row] += sign
-    went, new = Counter[int](), Counter[int]()
-    for (position, _), rows in balance.items():
-        (new if rows > 0 else went)[position] += abs(rows)
-    return counted_at({at: max(went[at], new[at]) for at in {*went, *new} if went[at] or new[at]})
-
-
-def _spelled(
-    positions: pa.ChunkedArray, file: DataFile, rows: pa.Table, names: Sequence[str]
-) -> list[tuple[int, str] | None]:
-    """Each row in text behind its position; None for those without one."""
-    where = repr((sorted(file.partition.items()), names))
-    # Spark has no nanoseconds: what is finer than its microseconds is no difference
-    coarse = _in_micros(rows)
-    values = [values_of(coarse, name) for name in names]
-    lines = zip(positions.to_pylist(), *values, strict=True)
-    return [None if position is None else (position, where + repr(row)) for position, *row in lines]
-
-
-def _in_micros(rows: pa.Table) -> pa.Table:
-    fields = [
-        one.with_type(pa.timestamp("us", one.type.tz)) if pa.types.is_timestamp(one.type) else one
-        for one in rows.schema
-    ]
-    return rows.cast(pa.schema(fields), safe=False)
 
 
 def _feed_counts(rows: pa.Table) -> pa.Table:

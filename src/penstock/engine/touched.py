@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.engine.bags import MOST_VALUES
 from penstock.engine.files import DataFile, PositionColumn
 from penstock.engine.positions import DAY, PositionField, position_of_text
 from penstock.engine.statistics import PositionRange, footer, position_range
@@ -22,11 +21,15 @@ from penstock.engine.tally import Span, floor_divided
 from penstock.errors import EngineError, SourceError
 from penstock.intervals import MAX_POSITION, MIN_POSITION, IntervalSet
 
-MOST_ROWS = 5_000_000
+MOST_ROWS = 50_000_000
 """So many positions are read in one look; the files after them count with their whole range."""
+MOST_BYTES = 2**30
+"""Files of so many bytes are compared row by row in one look; those after them count with all their positions."""
+MOST_MASK_BYTES = 64 * 2**20
+"""Deletion vectors take one bit of memory per row."""
 MOST_FOOTERS = 1000
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-_LEGACY = b"org.apache.spark.legacyDateTime"
+LEGACY = b"org.apache.spark.legacyDateTime"
 """Old Spark wrote times and dates in a calendar of its own, and marked the files."""
 
 
@@ -36,15 +39,17 @@ class Purse:
 
     rows: int = MOST_ROWS
     footers: int = MOST_FOOTERS
-    values: int = 3 * MOST_VALUES
-    """For rows that are compared one by one."""
+    size: int = MOST_BYTES
+    """Bytes of files that are compared row by row."""
+    masks: int = MOST_MASK_BYTES
 
-    def pay(self, *, rows: int = 0, footers: int = 0, values: int = 0) -> bool:
-        if rows > self.rows or footers > self.footers or values > self.values:
+    def pay(self, *, rows: int = 0, footers: int = 0, size: int = 0, masks: int = 0) -> bool:
+        if rows > self.rows or footers > self.footers or size > self.size or masks > self.masks:
             return False
         self.rows -= rows
         self.footers -= footers
-        self.values -= values
+        self.size -= size
+        self.masks -= masks
         return True
 
 
@@ -111,46 +116,47 @@ def rows_of(look: Look, path: str, columns: Iterable[str] | None) -> pa.Table | 
     A column that the file has not is left out.
     """
     try:
-        with _opened(look, path) as opened:
-            metadata = opened.metadata
-            if _LEGACY in (metadata.metadata or {}) or not look.purse.pay(rows=metadata.num_rows):
+        with opened(look, path) as file:
+            metadata = file.metadata
+            if LEGACY in (metadata.metadata or {}) or not look.purse.pay(rows=metadata.num_rows):
                 return None
-            there = opened.schema_arrow.names
+            there = file.schema_arrow.names
             wanted = there if columns is None else [name for name in columns if name in there]
             if not wanted:
                 return pa.table({"": pa.nulls(metadata.num_rows)})
-            return opened.read(columns=wanted)
-    except _NoRowsToRead:
+            return file.read(columns=wanted)
+    except NoRowsToRead:
         return None
 
 
 def positions_by_batch(look: Look, file: DataFile) -> Iterator[pa.ChunkedArray | None]:
     """The position of every row, a batch at a time, for files of any size; None when they cannot be read."""
     try:
-        with _opened(look, file.path) as parquet:
-            legacy = _LEGACY in (parquet.metadata.metadata or {})
+        with opened(look, file.path) as parquet:
+            legacy = LEGACY in (parquet.metadata.metadata or {})
             if legacy or look.field.physical not in parquet.schema_arrow.names:
                 yield None
                 return
             for batch in parquet.iter_batches(columns=[look.field.physical]):
                 yield positions_in(look, file, pa.Table.from_batches([batch]))
-    except _NoRowsToRead:
+    except NoRowsToRead:
         yield None
 
 
-class _NoRowsToRead(Exception):  # noqa: N818  a finding, not a fault
+class NoRowsToRead(Exception):  # noqa: N818  a finding, not a fault
     """The file is gone, or holds what Arrow does not understand."""
 
 
 @contextmanager
-def _opened(look: Look, path: str) -> Iterator[pq.ParquetFile]:
+def opened(look: Look, path: str, known: pq.FileMetaData | None = None) -> Iterator[pq.ParquetFile]:
     """A file of the table; what goes wrong while it is read is a finding, or somebody's to mend."""
     try:
         filesystem, inside = place(look.location, path, look.storage)
         with filesystem.open_input_file(inside) as file:
-            yield pq.ParquetFile(file)
+            # nanoseconds, which old times are read in by default, end in 2262
+            yield pq.ParquetFile(file, metadata=known, coerce_int96_timestamp_unit="us")
     except (FileNotFoundError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise _NoRowsToRead from error
+        raise NoRowsToRead from error
     except OSError as error:
         raise SourceError(
             f"cannot read {path} of {look.location}: {error}", hint="check the rights, or look again later"
@@ -167,7 +173,11 @@ def positions_in(look: Look, file: DataFile, rows: pa.Table) -> pa.ChunkedArray 
         return pa.chunked_array([pa.repeat(pa.scalar(position, pa.int64()), rows.num_rows)])
     if field.physical not in rows.column_names:
         return pa.chunked_array([pa.nulls(rows.num_rows, pa.int64())])
-    column = rows.column(field.physical)
+    return column_positions(rows.column(field.physical), field)
+
+
+def column_positions(column: pa.ChunkedArray, field: PositionField) -> pa.ChunkedArray | None:
+    """The position that each value stands for; None when the column is not what it should be."""
     timed = field.kind in ("timestamp", "timestamp_ntz")
     if timed and pa.types.is_timestamp(column.type):
         return floor_divided(column.cast(pa.int64()), _PER_SECOND[column.type.unit])

@@ -33,6 +33,10 @@ class Part:
     def is_empty(self) -> bool:
         return not self.rest and not pc.any(self.mask).as_py()
 
+    def after(self, count: int) -> Part:
+        """What is left of it behind so many rows of the file."""
+        return Part(self.file, self.mask.slice(count), self.rest)
+
     def of(self, rows: pa.Table) -> pa.Table:
         if not len(self.mask) and self.rest:
             return rows
@@ -44,19 +48,31 @@ def padded(mask: pa.BooleanArray, length: int, rest: bool) -> pa.BooleanArray:
     return pa.concat_arrays([mask, pa.repeat(pa.scalar(rest), missing)]) if missing > 0 else mask
 
 
-def vectors(look: Look, version: int) -> Masks | None:
-    """The rows that are there, of every file with a deletion vector; None when these cannot be read."""
+def vectors(look: Look, version: int, files: Iterable[DataFile]) -> Masks | None:
+    """The rows that are there, of those of the files with a deletion vector; None when these cannot be read.
+
+    They are kept as one bit per row, and not at all beyond what the look may keep.
+    """
+    wanted = {file.path: file for file in files if file.has_deletion_vector}
+    if not wanted:
+        return {}
+    if not look.purse.pay(masks=sum(-(-(file.rows or 0) // 8) for file in wanted.values())):
+        return None
+    found: dict[str, pa.BooleanArray] = {}
     try:
         table = open_table(look.location, version=version, storage=look.storage)
         if table is None:
             return None
-        found = pa.table(table.deletion_vectors().read_all())
+        root = unquote(table.table_uri).rstrip("/") + "/"
+        for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
+            masks = batch.column("selection_vector")
+            for at, path in enumerate(batch.column("filepath").to_pylist()):
+                name = unquote(path).removeprefix(root)
+                if name in wanted:
+                    found[name] = masks[at].values
     except (DeltaError, UnreadableLog, OSError):
         return None
-    root = unquote(table.table_uri).rstrip("/") + "/"
-    paths = [unquote(path).removeprefix(root) for path in found.column("filepath").to_pylist()]
-    masks = found.column("selection_vector").combine_chunks()
-    return {path: masks[at].values for at, path in enumerate(paths)}
+    return found
 
 
 def first_position(look: Look, version: int, files: Iterable[DataFile], enough: int | None = None) -> int | None:
@@ -77,7 +93,7 @@ def first_position(look: Look, version: int, files: Iterable[DataFile], enough: 
     first = min(certain, default=MAX_POSITION)
     if enough is None or first > enough:
         below = sorted((one for one in doubtful if one[0] < first), key=lambda one: one[:2])
-        masks = vectors(look, version) if any(file.has_deletion_vector for *_, file in below) else {}
+        masks = vectors(look, version, [file for *_, file in below])
         for low, end, file in below:
             if low < first:
                 first = min(first, _lowest(look, file, masks, otherwise=end))
@@ -92,7 +108,7 @@ def rows_around(look: Look, parts: Iterable[Part], position: int) -> tuple[int, 
         for positions in () if part.is_empty else positions_by_batch(look, part.file):
             if positions is None:
                 return None
-            rest = Part(part.file, part.mask.slice(at), part.rest).of(pa.table({"position": positions}))
+            rest = part.after(at).of(pa.table({"position": positions}))
             at += len(positions)
             lower = pc.less(rest.column("position"), position)
             under = pc.sum(lower).as_py() or 0
@@ -110,7 +126,7 @@ def _lowest(look: Look, file: DataFile, masks: Masks | None, otherwise: int) -> 
     for positions in positions_by_batch(look, file):
         if positions is None:
             return otherwise
-        there = Part(file, mask.slice(at)).of(pa.table({"position": positions}))
+        there = Part(file, mask).after(at).of(pa.table({"position": positions}))
         at += len(positions)
         found = pc.min(there.column("position")).as_py()
         lowest = lowest if found is None else min(lowest, found)

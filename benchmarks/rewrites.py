@@ -1,0 +1,72 @@
+"""What does it cost to find the rows that changed in a large file that was written anew, without a change feed?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, write_deltalake
+
+from late import HOUR, START, Cost, Shop, adopt_orphans, by_processes, in_process
+from places import scratch
+from results import arguments, report
+
+ROWS, HOURS = 5_000_000, 200
+CHANGED_HOURS = 2
+"""All rows of so many hours are one in a hundred of all."""
+MODELS = 4
+
+
+def in_one_file(shop: Shop) -> None:
+    DeltaTable(shop.landing).optimize.compact(target_size=2**32)
+    assert len(DeltaTable(shop.landing).file_uris()) == 1
+
+
+def updated(shop: Shop) -> int:
+    """An UPDATE writes the file anew, its rows in their order."""
+    inside = f"at >= {START + 20 * HOUR} and at < {START + (20 + CHANGED_HOURS) * HOUR}"
+    table = DeltaTable(shop.landing)
+    return int(table.update({"amount": "amount + 1"}, predicate=inside)["num_updated_rows"])
+
+
+def merged(shop: Shop) -> int:
+    """A MERGE leaves no order."""
+    rows = DeltaTable(shop.landing).to_pyarrow_table()
+    at = rows.column("at")
+    first = START + 10 * HOUR
+    inside = pc.and_(pc.greater_equal(at, first), pc.less(at, first + CHANGED_HOURS * HOUR))
+    amount = pc.add(rows.column("amount"), pc.cast(inside, pa.int64()))
+    changed = rows.set_column(rows.column_names.index("amount"), "amount", amount)
+    mixed = changed.take(pc.sort_indices(pc.bit_wise_xor(rows.column("order_id"), 0x5A5A5)))
+    write_deltalake(shop.landing, mixed, mode="overwrite")
+    return int(pc.sum(inside).as_py())
+
+
+def main() -> None:
+    options = arguments(__doc__ or "", quick="few rows, and an engine without a JVM", rows=ROWS)
+    rows, hours = (20_000, HOURS // 5) if options.quick else (options.rows, HOURS)
+    act: Callable[[Shop, bool], Cost] = in_process if options.quick else by_processes
+    with scratch() as root:
+        shop = Shop(root / "shop", rows, hours)
+        shop.write()
+        in_one_file(shop)
+        if not options.quick:
+            adopt_orphans()
+        full, idle = act(shop, True), act(shop, False)
+        figures: list[list[object]] = [["full build", rows, full.intervals, "", f"{full.cpu:.2f}", "1.000"]]
+        for name, change in (("UPDATE", updated), ("rewritten in another order", merged)):
+            changed, cost = change(shop), act(shop, False)
+            spent = cost.look_cpu - idle.look_cpu
+            if cost.intervals != CHANGED_HOURS * MODELS:
+                sys.exit(f"{name}: {cost.intervals} intervals were computed, {CHANGED_HOURS * MODELS} had changed")
+            figures.append(
+                [name, changed, cost.intervals, f"{spent:.2f}", f"{cost.cpu:.2f}", f"{spent / full.cpu:.3f}"]
+            )
+    columns = ("case", "rows", "intervals", "detection CPU s", "CPU s", "detection of full build")
+    report(f"{rows:,} rows in one file, no change feed", columns, figures, options.json)
+
+
+if __name__ == "__main__":
+    main()

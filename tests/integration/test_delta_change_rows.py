@@ -1,0 +1,244 @@
+"""Rows that came and went with rewritten files, of every type, compared as bags."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from fuzzing import effort
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.engine import change_rows as module
+from penstock.engine import multisets
+from penstock.engine.change_rows import change_rows, rows_by_position
+from penstock.engine.files import DataFile
+from penstock.engine.multisets import POSITION, WEIGHT
+from penstock.engine.positions import PositionField
+from penstock.engine.touched import Look, Purse
+from penstock.engine.vectors import Part
+from penstock.intervals import EVERYTHING
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+PAIR = pa.struct([("x", pa.int32()), ("y", pa.list_(pa.struct([("z", pa.decimal128(9, 2))])))])
+SCHEMA = pa.schema(
+    [
+        ("n", pa.int64()),
+        ("f", pa.float64()),
+        ("small", pa.float32()),
+        ("d", pa.decimal128(12, 3)),
+        ("s", pa.string()),
+        ("b", pa.binary()),
+        ("o", pa.bool_()),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("ntz", pa.timestamp("us")),
+        ("pair", PAIR),
+        ("texts", pa.list_(pa.string())),
+        ("numbers", pa.list_(pa.float64())),
+        ("flags", pa.list_(pa.bool_())),
+        ("map", pa.map_(pa.string(), pa.list_(pa.int64()))),
+    ]
+)
+floats = st.sampled_from([0.0, -0.0, 1.5, float("nan"), None])
+texts = st.sampled_from(["", "a", "ab", "b", None])
+cents = st.sampled_from([Decimal("1.50"), Decimal("0.00"), None])
+inner = st.none() | st.fixed_dictionaries({"z": cents})
+pairs = st.fixed_dictionaries({"x": st.sampled_from([0, 1, None]), "y": st.none() | st.lists(inner, max_size=2)})
+entries = st.tuples(st.sampled_from("kl"), st.none() | st.lists(st.integers(0, 1), max_size=2))
+PLAIN = dict.fromkeys(SCHEMA.names)
+rows = st.lists(
+    st.one_of(
+        [
+            st.fixed_dictionaries({"n": st.integers(0, 2), name: values}).map(lambda one: {**PLAIN, **one})
+            for name, values in {
+                "f": floats,
+                "small": floats,
+                "d": st.sampled_from([Decimal("1.500"), Decimal("-1.500"), None]),
+                "s": texts,
+                "b": st.sampled_from([b"", b"\0", b"\0\0", None]),
+                "o": st.sampled_from([True, False, None]),
+                "day": st.sampled_from([date(1969, 12, 31), date(1970, 1, 1), None]),
+                "at": st.sampled_from([NOON, NOON + timedelta(microseconds=1), None]),
+                "ntz": st.sampled_from([NOON.replace(tzinfo=None), None]),
+                "pair": st.none() | pairs,
+                "texts": st.none() | st.lists(texts, max_size=3),
+                "numbers": st.none() | st.lists(floats, max_size=3),
+                "flags": st.none() | st.lists(st.sampled_from([True, False, None]), max_size=3),
+                "map": st.none() | st.lists(entries, max_size=2, unique_by=lambda one: one[0]),
+            }.items()
+        ]
+    ),
+    max_size=12,
+)
+
+
+def look(root: Path, *, name: str = "n", **budget: int) -> Look:
+    return Look(str(root), PositionField(name, name, "integer"), "number", EVERYTHING, None, Purse(**budget))
+
+
+def part(root: Path, name: str, table: pa.Table, *, row_group_size: int = 4, **options: object) -> Part:
+    pq.write_table(table, root / name, row_group_size=row_group_size, **options)
+    size = (root / name).stat().st_size
+    return Part(DataFile(name, size, table.num_rows, None, None, None, {}))
+
+
+def spelled(value: object) -> object:
+    """Numbers by their bits, but NaN as NaN."""
+    if isinstance(value, float):
+        return struct.pack("<d", value)
+    if isinstance(value, dict):
+        return tuple((key, spelled(one)) for key, one in value.items())
+    return tuple(spelled(one) for one in value) if isinstance(value, list | tuple) else value
+
+
+def bag(table: pa.Table) -> Counter[object]:
+    return Counter(spelled(row) for row in table.to_pylist())
+
+
+def difference(old: pa.Table, new: pa.Table) -> Counter[object]:
+    found = bag(new)
+    found.subtract(bag(old))
+    return Counter({row: count for row, count in found.items() if count})
+
+
+def told(found: pa.Table | None) -> Counter[object]:
+    assert found is not None
+    weights = found.column(WEIGHT).to_pylist()
+    rows = found.select(SCHEMA.names).to_pylist() if found.num_rows else []
+    counted: Counter[object] = Counter()
+    for row, weight in zip(rows, weights, strict=True):
+        assert weight != 0
+        counted[spelled(row)] += weight
+    return counted
+
+
+def check(root: Path, old: list[dict[str, object]], new: list[dict[str, object]], cut: int) -> None:
+    before, after = (pa.Table.from_pylist(some, SCHEMA) for some in (old, new))
+    gone = [part(root, "old.parquet", before)]
+    came = [part(root, f"new{at}.parquet", piece) for at, piece in enumerate((after.slice(0, cut), after.slice(cut)))]
+    found = change_rows(look(root), gone, came, frozenset(SCHEMA.names))
+    assert told(found) == difference(before, after)
+    expected = {row[0][1] for row in difference(before, after)}  # type: ignore[index]
+    assert found is not None
+    assert set(rows_by_position(found).column("position").to_pylist()) == expected
+
+
+def test_exactly_the_rows_that_are_not_on_both_sides_are_told_whatever_their_types(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BATCH_ROWS", 3)
+
+    @effort(50)
+    @given(rows, rows, rows, st.integers(0, 4), st.randoms(use_true_random=False))
+    def holds(shared: list[dict[str, object]], went: list[dict[str, object]], came: list[dict[str, object]],
+              cut: int, order: Random) -> None:  # fmt: skip
+        old, new = [*shared, *went], [*came, *shared]
+        if cut % 2:
+            order.shuffle(new)
+        check(tmp_path, old, new, cut)
+
+    holds()
+
+
+@pytest.mark.parametrize("broken", ["equal_rows", "flat_table"])
+def test_a_comparison_that_leaves_a_column_out_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    old: list[dict[str, object]] = [{**PLAIN, "n": 1, "texts": ["a", "bc"]}]
+    new: list[dict[str, object]] = [{**PLAIN, "n": 1, "texts": ["ab", "c"]}, {**PLAIN, "n": 2}]
+    check(tmp_path, old, new, 2)
+    whole = getattr(multisets, broken)
+    for one in (module, multisets) if broken == "equal_rows" else (multisets,):
+        monkeypatch.setattr(one, broken, lambda *some: whole(*(one.drop_columns(["texts"]) for one in some)))
+    with pytest.raises(AssertionError):
+        check(tmp_path, old, new, 2)
+
+
+def numbers(values: range, factor: int = 7) -> pa.Table:
+    n = pa.array(values, pa.int64())
+    return pa.table({"n": n, "v": pc.multiply(n, factor)})
+
+
+def test_rows_in_another_order_meet_their_like(tmp_path: Path) -> None:
+    table = numbers(range(20_000))
+    turned = table.take(pa.array(range(19_999, -1, -1)))
+    sides = [part(tmp_path, "a", table, row_group_size=5000)], [part(tmp_path, "b", turned, row_group_size=3000)]
+    found = change_rows(look(tmp_path), *sides, frozenset("nv"))
+    assert found is not None
+    assert found.num_rows == 0
+
+
+def test_more_rows_left_over_than_memory_is_given_for_are_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides = [part(tmp_path, "a", numbers(range(2000)))], [part(tmp_path, "b", numbers(range(2000), 9))]
+    assert change_rows(look(tmp_path), *sides, frozenset("nv")) is not None
+    monkeypatch.setattr(module, "MOST_HELD_BYTES", 10_000)
+    assert change_rows(look(tmp_path), *sides, frozenset("nv")) is None
+
+
+def test_files_beyond_the_budget_are_not_opened(tmp_path: Path) -> None:
+    sides = [part(tmp_path, "a", numbers(range(20)))], [part(tmp_path, "b", numbers(range(20), 9))]
+    (tmp_path / "a").unlink()
+    assert change_rows(look(tmp_path, size=100), *sides, frozenset("nv")) is None
+    mine = look(tmp_path)
+    assert change_rows(mine, *sides, frozenset("nv")) is None, "gone"
+    assert mine.purse.size < Purse().size
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (pa.array([1, 2], pa.int32()), pa.array([1, 3], pa.int64()), [(1, -1), (1, 1)]),
+        (pa.array([1, 2]).cast(pa.timestamp("us")), pa.array([1000, 2001]).cast(pa.timestamp("ns")), []),
+        (pa.array(["a", None]), pa.array(["a", None]).dictionary_encode(), []),
+        (pa.array(["a", "b"], pa.large_string()), pa.array(["a", "c"]), [(1, -1), (1, 1)]),
+        (pa.array([None, None], pa.int64()), None, []),
+        (None, pa.array([None, 5], pa.int64()), [(1, -1), (1, 1)]),
+        (pa.array([1, 2]), pa.array(["1", "2"]), None),
+        (pa.array([{"x": 1}, None]), pa.array([{"x": 1, "y": 2}, None]), None),
+    ],
+    ids=["wider", "nanoseconds", "dictionary", "large", "absent", "added", "other", "struct"],
+)
+def test_files_of_other_types_are_compared_where_that_is_safe(
+    tmp_path: Path, old: pa.Array | None, new: pa.Array | None, expected: list[tuple[int, int]] | None
+) -> None:
+    sides = []
+    for name, column in (("old", old), ("new", new)):
+        table = pa.table({"n": pa.array([0, 1])} | ({} if column is None else {"v": column}))
+        sides.append([part(tmp_path, name, table)])
+    found = change_rows(look(tmp_path), sides[0], sides[1], frozenset("nv"))
+    if expected is None:
+        assert found is None
+    else:
+        assert found is not None
+        pairs = zip(found.column(POSITION).to_pylist(), found.column(WEIGHT).to_pylist(), strict=True)
+        assert sorted(pairs) == expected
+
+
+def test_a_column_that_the_table_has_no_more_is_no_difference(tmp_path: Path) -> None:
+    old = numbers(range(20)).append_column("dropped", pa.array(range(20)))
+    sides = [part(tmp_path, "a", old)], [part(tmp_path, "b", numbers(range(20)))]
+    found = change_rows(look(tmp_path), *sides, frozenset("nv"))
+    assert found is not None
+    assert found.num_rows == 0
+
+
+def test_old_times_are_compared_beyond_2262(tmp_path: Path) -> None:
+    far, other = (pa.array([222_000_000_000_000_000, late], pa.timestamp("us")) for late in (-(10**15), -(10**16)))
+    sides = [
+        [part(tmp_path, name, pa.table({"n": [0, 1], "at": at}), use_deprecated_int96_timestamps=True)]
+        for name, at in (("a", far), ("b", other))
+    ]
+    found = change_rows(look(tmp_path), sides[0], sides[1], frozenset({"n", "at"}))
+    assert found is not None
+    assert found.column("n").to_pylist() == [1, 1]
