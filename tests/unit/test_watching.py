@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.planner.watching import FIRST_SLICE, GLANCE_SECONDS, glance_seconds, next_slice
+from penstock.planner.watching import (
+    FIRST_SLICE,
+    GLANCE_SECONDS,
+    QUIET_SECONDS,
+    gathered_at,
+    glance_seconds,
+    next_slice,
+)
 
 seconds = st.floats(0, 1e7)
 
@@ -35,3 +44,18 @@ def test_quick_slices_grow_and_slow_ones_shrink() -> None:
     assert next_slice(64, 0.1) == 128
     assert next_slice(64, 2.0) == 64
     assert next_slice(64, 9.0) == 32
+
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def test_one_change_is_gathered_once_it_has_been_quiet() -> None:
+    assert gathered_at(NOON, NOON, 30) == NOON + timedelta(seconds=QUIET_SECONDS)
+
+
+def test_changes_that_go_on_are_gathered_for_as_long_as_the_project_says() -> None:
+    assert gathered_at(NOON, NOON + timedelta(seconds=29.5), 30) == NOON + timedelta(seconds=30)
+
+
+def test_a_project_that_does_not_want_to_wait_does_not() -> None:
+    assert gathered_at(NOON, NOON + timedelta(seconds=5), 0) == NOON

@@ -1,6 +1,8 @@
-"""How often is a source glanced at, and how much of its log is one slice?"""
+"""How often is a source glanced at, how much of its log is one slice, and when have its changes been gathered?"""
 
 from __future__ import annotations
+
+from datetime import datetime, timedelta
 
 GLANCE_SECONDS = 1.0
 """A source that has just changed is glanced at this often."""
@@ -11,6 +13,8 @@ FIRST_SLICE = 64
 _LARGEST_SLICE = 1024
 _SMALLEST_SLICE = 4
 _QUICK_SECONDS, _SLOW_SECONDS = 1.0, 4.0
+QUIET_SECONDS = 1.5
+"""Changes that come a second apart belong together: a log is asked for its next commit that often."""
 
 
 def glance_seconds(rested_seconds: float, scan_seconds: float) -> float:
@@ -23,3 +27,8 @@ def next_slice(commits: int, seconds: float) -> int:
     if seconds > _SLOW_SECONDS:
         return max(commits // 2, _SMALLEST_SLICE)
     return min(commits * 2, _LARGEST_SLICE) if seconds < _QUICK_SECONDS else commits
+
+
+def gathered_at(first: datetime, last: datetime, most_seconds: float) -> datetime:
+    """When what changed is computed again: once it has been quiet for a moment, or has waited for long enough."""
+    return min(last + timedelta(seconds=QUIET_SECONDS), first + timedelta(seconds=most_seconds))

@@ -247,7 +247,11 @@ PROJECT = TableOf(
             TableOf(
                 (
                     Key("sweep", TIME, "how often to look at everything, whether told to or not"),
-                    Key("repair_delay", TIME, "how long to gather changes before what is stale is computed again"),
+                    Key(
+                        "repair_delay",
+                        TIME,
+                        "how long changes that go on are gathered, at most, before they are repaired",
+                    ),
                     Key("retention", TIME, "how long finished tasks are kept; at least 1 hour"),
                 )
             ),

@@ -13,6 +13,7 @@ from penstock.errors import ConflictError, PenstockError, StateError
 from penstock.intervals import IntervalSet
 from penstock.models import IntervalModel, Source
 from penstock.planner.plan import plan
+from penstock.planner.watching import gathered_at
 from penstock.runtime.containment import contained
 from penstock.runtime.logs import log
 from penstock.runtime.metrics import Metrics
@@ -23,7 +24,7 @@ from penstock.runtime.site import Site
 from penstock.runtime.survey import Survey
 from penstock.runtime.triggers import Due, Triggers
 from penstock.runtime.workspace import no_step
-from penstock.state.records import Reopened, Slot, Work, World
+from penstock.state.records import Slot, Work, World
 from penstock.state.schedules import due_slots
 from penstock.state.store import State
 from penstock.tasks import Lane, Order
@@ -63,6 +64,8 @@ class Scheduler:
     _triggers: Triggers = field(default_factory=Triggers)
     _later: Due = field(default_factory=dict)
     """Lanes that were due and had to wait: repairs for more to come, new rows for their pace."""
+    _later_seconds: float = 1.0
+    """How long the first of them has to wait."""
     _full: Due = field(default_factory=dict)
     """Lanes that were due while nobody had taken their last orders."""
     _forward_at: dict[str, datetime] = field(default_factory=dict)
@@ -109,6 +112,8 @@ class Scheduler:
         self.metrics.looked(record.model, record.error is None)
         if record.error is not None and (known is None or known.error != record.error):
             log("source_error", "warning", model=record.model, error=record.error)
+        if (record.ignored_rows, record.ignored_since) != (sight.known.ignored_rows, sight.known.ignored_since):
+            log("late_rows_ignored", "warning", model=record.model, rows=record.ignored_rows, below=record.expired_pos)
         self.step("looked")
 
     def _settled(self, site: Site) -> World:
@@ -126,7 +131,7 @@ class Scheduler:
         due = self._triggers.due(site.graph, world, fired, settings.sweep_seconds)
         for name, lanes in (*self._later.items(), *self._full.items()):
             due.setdefault(name, set()).update(lanes)
-        self._later, self._full = {}, {}
+        self._later, self._full, self._later_seconds = {}, {}, 1.0
         return due
 
     def _enqueue(self, site: Site, world: World, due: Due, slots: tuple[Slot, ...]) -> None:
@@ -170,6 +175,7 @@ class Scheduler:
         if "forward" in wanted and self._too_soon(model, world.at):
             wanted.discard("forward")
             self._later.setdefault(name, set()).add("forward")
+            self._later_seconds = min(self._later_seconds, 1.0)
         if not wanted:
             return
         began = time.monotonic()
@@ -179,13 +185,21 @@ class Scheduler:
         if "backfill" in wanted:
             self.metrics.planned(name, decisions)
         repairs = IntervalSet.of(chunk for order in found if order.lane == "repair" for chunk in order.chunks)
-        delay_seconds = site.project.settings.scheduler.repair_delay_seconds
-        if repairs and not ripe(self.state.reopened(world.working[name].no, repairs), world.at, delay_seconds):
+        if repairs and (wait := self._gathers(site, world, name, repairs)) > 0:
             found = [order for order in found if order.lane != "repair"]
             self._later.setdefault(name, set()).add("repair")
+            self._later_seconds = min(self._later_seconds, wait)
         if any(order.lane == "forward" for order in found):
             self._forward_at[name] = world.at
         yield from found
+
+    def _gathers(self, site: Site, world: World, name: str, repairs: IntervalSet) -> float:
+        """How long repairs wait: what changes once often changes again, unless a person or a parent asks."""
+        reopened = self.state.reopened(world.working[name].no, repairs)
+        if reopened is None or not reopened.gathers:
+            return 0.0
+        most = site.project.settings.scheduler.repair_delay_seconds
+        return (gathered_at(reopened.since, reopened.latest, most) - world.at).total_seconds()
 
     def _too_soon(self, model: IntervalModel, now: datetime) -> bool:
         last = self._forward_at.get(model.name)
@@ -213,13 +227,8 @@ class Scheduler:
         slots = [(one.next_at - world.at).total_seconds() for one in world.schedules]
         looks = [m.incremental_scan_seconds for m in site.graph.models.values() if isinstance(m, Source)]
         waits = [LONGEST_PAUSE_SECONDS, self._triggers.seconds_to_sweep(world.at, settings.sweep_seconds)]
-        later = [0.0] if self._auditing is not None else [1.0] if self._later else []
+        later = [0.0] if self._auditing is not None else [self._later_seconds] if self._later else []
         return max(min([*waits, *slots, *looks, *later]), 0.0)
-
-
-def ripe(reopened: Reopened | None, now: datetime, delay_seconds: float) -> bool:
-    """What changes once often changes again: repairs wait and take it all, unless a person or a parent asks."""
-    return reopened is None or not reopened.gathers or now - reopened.since >= timedelta(seconds=delay_seconds)
 
 
 def _passed(last: datetime | None, now: datetime, seconds: float) -> bool:

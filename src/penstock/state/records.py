@@ -91,6 +91,12 @@ class SourceRecord:
     error: str | None
     expired_pos: int | None = None
     """Rows below have left at the old end, as retention takes them: what was made of them stays as it is."""
+    watched: str | None = None
+    """How it is watched where its log alone does not tell, in words."""
+    ignored_rows: int | None = None
+    """How many rows came or changed below what has expired, if anybody can say it."""
+    ignored_since: datetime | None = None
+    """When that was first seen; None: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,8 @@ class Reopened:
     """The oldest wish that is still open."""
     gathers: bool
     """Only rows of sources changed, and more may follow: a resident scheduler lets it wait a little."""
+    latest: datetime
+    """The newest wish that is still open."""
 
 
 @dataclass(frozen=True, slots=True)

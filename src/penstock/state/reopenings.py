@@ -17,6 +17,7 @@ from penstock.state.told import StoredTold
 class _Since:
     generation: int
     since: datetime
+    latest: datetime
     gathers: bool
 
 
@@ -70,7 +71,7 @@ def reopenings(database: Database, generation: int, scope: IntervalSet, limit: i
 def reopened_in(database: Database, generation: int, scope: IntervalSet) -> Reopened | None:
     """The same for positions of one generation; None when nobody asks for any of them."""
     found = database.one("reopened_in", _Since, generation=generation, scope=scope)
-    return None if found is None else Reopened(found.since, found.gathers)
+    return None if found is None else Reopened(found.since, found.gathers, found.latest)
 
 
 def reopened(database: Database, generations: Iterable[Generation]) -> dict[str, Reopened]:
@@ -79,4 +80,4 @@ def reopened(database: Database, generations: Iterable[Generation]) -> dict[str,
     if not stale:
         return {}
     found = database.rows("world_reopened", _Since, generations=sorted(stale))
-    return {stale[one.generation]: Reopened(one.since, one.gathers) for one in found}
+    return {stale[one.generation]: Reopened(one.since, one.gathers, one.latest) for one in found}

@@ -48,14 +48,14 @@ order by t.id desc;
 
 -- name: reopened_in
 -- The same for some positions: what cannot be computed, or is under way, says nothing about the rest.
-select t.generation, min(t.since) as since, bool_and(i.cause = 'source') as gathers
+select t.generation, min(t.since) as since, max(i.created_at) as latest, bool_and(i.cause = 'source') as gathers
 from invalidation_target t join invalidation i on i.id = t.invalidation
 where t.generation = %(generation)s and t.since is not null and t.remaining && %(scope)s::int8multirange
 group by t.generation;
 
 -- name: world_reopened
 -- Since when something of a generation is stale, and whether it is only because of rows of sources.
-select t.generation, min(t.since) as since, bool_and(i.cause = 'source') as gathers
+select t.generation, min(t.since) as since, max(i.created_at) as latest, bool_and(i.cause = 'source') as gathers
 from invalidation_target t join invalidation i on i.id = t.invalidation
 where t.generation = any (%(generations)s) and not isempty(t.remaining) and t.since is not null
 group by t.generation;
