@@ -19,7 +19,7 @@ from py4j.protocol import Py4JNetworkError
 from residents import everything, residing, until
 
 from penstock.engine import changes
-from penstock.engine.job import Job, Staged, Step
+from penstock.engine.job import HeadMoved, Job, Staged, Step
 from penstock.engine.publish import FileSetChanged
 from penstock.errors import EngineError, SourceError
 from penstock.runtime import audit, containment, heartbeat, observing, roles, scheduler, settling, work
@@ -43,7 +43,7 @@ KINDS: tuple[BaseException, ...] = (
     SourceError("the store gave no answer"),
     Panic("called `Option::unwrap()` on a `None` value"),
 )
-SEAMS = ("render", "stage", "restage", "publish", "after publish", "find_commit", "checkpoint")
+SEAMS = ("render", "stage", "restage", "prepare", "publish", "after publish", "find_commit", "checkpoint")
 MODELS = {f"{seam.replace(' ', '_')}_{n}": (seam, n) for seam, n in product(SEAMS, range(len(KINDS)))}
 SOME = {name: case for name, case in MODELS.items() if (SEAMS.index(case[0]) + case[1]) % 5 == 0}
 """Every seam and every kind, though not with each other: processes that stay contain by the same function."""
@@ -79,7 +79,11 @@ class Throwing(ArrowEngine):
         self.throw(staged.job.model, "restage")
         return super().restage(staged, step)
 
-    def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged:
+    def prepared(self, staged: Staged) -> Staged | FileSetChanged:
+        self.throw(staged.job.model, "prepare")
+        return super().prepared(staged)
+
+    def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged | HeadMoved:
         self.throw(staged.job.model, "publish")
         if "restage" in staged.job.model and self.first(staged.job.model, "publish"):
             return FileSetChanged(0, ())

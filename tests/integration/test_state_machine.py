@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 )
 from trial import MODELS, MOST_CONFLICTS, RETRIES, Trial, mixed
 
-from penstock.engine.job import Staged, Step
+from penstock.engine.job import HeadMoved, Staged, Step
 from penstock.engine.publish import FileSetChanged
 from penstock.errors import ErrorClass
 from penstock.intervals import Interval
@@ -432,7 +432,7 @@ class Watched(ArrowEngine):
 
     begun = 0
 
-    def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged:
+    def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged | HeadMoved:
         self.begun += 1
         return super().publish(staged, step)
 

@@ -105,6 +105,34 @@ def test_a_fold_changes_nothing_but_where_it_is_read_from(story: Story) -> None:
         assert not folding.fold(story.state.database, before.no, after_rows=1)
 
 
+def test_a_fold_neither_waits_for_a_publication_nor_holds_one_up(story: Story) -> None:
+    """Summing up half a million parts takes a while: it must not be done behind the generation's lock."""
+    story.build((0, 10))
+    other, lease = story.connect(), story.lease((10, 20))
+    with story.state.publishing(lease) as publication:
+        publication.record(story.commit(lease, 0), story.cost, "interval", ())
+        assert folding.fold(other.database, lease.generation, after_rows=1)
+        assert story.execute("select covered from folded") == [([0, 10],)], "what is not committed yet is not in it"
+    assert story.connect().world().working["core.a"].covered == ranges((0, 20))
+
+
+def test_of_two_folds_the_one_that_got_further_stays(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    story.build((0, 10))
+    late, no = story.connect(), story.generation().no
+    sound = folding.read
+
+    def slow(*args: object) -> object:
+        held = sound(*args)  # type: ignore[arg-type]
+        monkeypatch.setattr(folding, "read", sound)
+        story.build((10, 20))
+        assert folding.fold(story.state.database, no, after_rows=1)
+        return held
+
+    monkeypatch.setattr(folding, "read", slow)
+    assert not folding.fold(late.database, no, after_rows=1)
+    assert story.execute("select covered from folded") == [([0, 20],)]
+
+
 def test_a_fold_comes_by_itself_after_a_thousand_rows(story: Story) -> None:
     lease = story.lease(*((2 * i, 2 * i + 1) for i in range(999)))
     story.publish(lease)

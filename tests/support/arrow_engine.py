@@ -23,11 +23,11 @@ from penstock.engine.bags import Bag, differing
 from penstock.engine.compare import Comparison
 from penstock.engine.files import DataFile, PositionColumn, TableSnapshot
 from penstock.engine.head import Head
-from penstock.engine.job import Digest, InputRead, Job, Rendering, Staged, StagedChunk, StagedFile, Step
+from penstock.engine.job import Digest, HeadMoved, InputRead, Job, Rendering, Staged, StagedChunk, StagedFile, Step
 from penstock.engine.log import snapshot
 from penstock.engine.lookup import Lookup
 from penstock.engine.positions import position_field
-from penstock.engine.publish import FileSetChanged, checkpoint, find_commit, publish
+from penstock.engine.publish import FileSetChanged, checkpoint, find_commit, prepared, publish
 from penstock.engine.scan import VIEW
 from penstock.engine.statistics import staged_file
 from penstock.errors import EngineError, QueryError, SourceError
@@ -78,7 +78,11 @@ class ArrowEngine:
         version, replaced = head.version if head else None, tuple(file.path for file in live)
         return replace(staged, base_version=version, kept=kept, replaced=replaced, chunks=chunks)
 
-    def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged:
+    def prepared(self, staged: Staged) -> Staged | FileSetChanged:
+        self._check_wanted(staged.job)
+        return prepared(staged, self.storage)
+
+    def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged | HeadMoved:
         self._check_wanted(staged.job)
         return publish(staged, step, self.storage)
 

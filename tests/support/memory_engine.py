@@ -130,6 +130,10 @@ class MemoryEngine(MemoryStore):
         columns = tuple(field["name"] for field in json.loads(staged.schema_json)["fields"])
         return Rows(columns, [row for file in files for row in self._written[staged.job.location, file.path].rows])
 
+    def prepared(self, staged: Staged) -> Staged:
+        """There is nothing to load."""
+        return staged
+
     def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged:
         job = staged.job
         for _ in range(ROUNDS):

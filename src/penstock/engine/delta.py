@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from penstock.engine.files import PositionColumn
-from penstock.engine.job import InputRead, Job, Staged, Step
+from penstock.engine.job import HeadMoved, InputRead, Job, Staged, Step
 from penstock.engine.session import Session, SparkSettings
 from penstock.errors import AttemptError, EngineError
 from penstock.intervals import Interval, IntervalSet
@@ -50,7 +50,13 @@ class DeltaEngine:
         before = staged.cost.spark_jobs
         return self._counted(lambda: restage(self.session, staged.job, staged, step, self.storage), before)
 
-    def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged:
+    def prepared(self, staged: Staged) -> Staged | FileSetChanged:
+        from penstock.engine.publish import prepared
+
+        self._require_wanted(staged.job)
+        return prepared(staged, self.storage)
+
+    def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged | HeadMoved:
         from penstock.engine.publish import publish
 
         self._require_wanted(staged.job)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from penstock.engine.files import PositionColumn
 from penstock.intervals import Interval, IntervalSet
 from penstock.models import Check
-from penstock.tasks import Cost, Frontier, Pin
+from penstock.tasks import Commit, Cost, Frontier, Pin
+
+if TYPE_CHECKING:
+    from penstock.engine.loaded import LoadedHead
 
 Step = Callable[[str], None]
 """Called with the label of every step of an attempt, right after it was done; tests crash there."""
@@ -124,6 +128,11 @@ class StagedChunk:
     """The positions whose rows are others than before; None: that is known of the whole chunk only."""
 
 
+@dataclass(frozen=True, slots=True)
+class HeadMoved:
+    """Another commit is the newest one than when the head was loaded: load it again, without the lock."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
     """An attempt's rows, ready to be published."""
@@ -143,3 +152,7 @@ class Staged:
     """Of an append, the rows as the query gave them; `files` are those whose key is not stored."""
     warnings: tuple[str, ...] = ()
     cost: Cost = field(default_factory=Cost)
+    head: LoadedHead | None = field(default=None, repr=False, compare=False)
+    """The head of the table's log, when it was loaded ahead of publishing."""
+    found: Commit | None = None
+    """What an earlier attempt of the task has committed there."""

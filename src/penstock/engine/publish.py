@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from deltalake import DeltaTable, Field, Transaction
@@ -15,7 +15,8 @@ from penstock.engine.committing import NOTHING_AFTER, ROUNDS, crowded_out, prope
 from penstock.engine.evolution import columns_to_add, indexed_columns, storable
 from penstock.engine.files import TableSnapshot
 from penstock.engine.handle import UnreadableLog, commit_at, latest_version, open_table
-from penstock.engine.job import Staged, Step
+from penstock.engine.job import HeadMoved, Staged, Step
+from penstock.engine.loaded import LoadedHead, load_head
 from penstock.engine.log import read
 from penstock.engine.notes import digest_noted, note, of_attempt, recorded
 from penstock.engine.statistics import INDEXED_COLUMNS
@@ -39,11 +40,25 @@ class FileSetChanged:
     live: tuple[str, ...]
 
 
-def publish(staged: Staged, step: Step, storage: Storage | None = None) -> Commit | FileSetChanged:
+def prepared(staged: Staged, storage: Storage | None = None) -> Staged | FileSetChanged:
+    """The same with the head of the log loaded, so that nothing slow is left for the lock."""
+    job = staged.job
+    try:
+        head = load_head(job.location, job.position, storage)
+        found = None if head is None else find_commit(job.location, job.task, storage, table=head.table)
+    except UnreadableLog as error:
+        raise EngineError(error.message, hint=error.hint) from error
+    changed = None if head is None or found is not None else moved(head.snapshot, staged)
+    return changed or replace(staged, head=head, found=found)
+
+
+def publish(staged: Staged, step: Step, storage: Storage | None = None) -> Commit | FileSetChanged | HeadMoved:
     """Commit staged files, or adopt what an earlier attempt of the task committed.
 
     Called while the generation's row is locked, so only foreign programs can come between.
     """
+    if staged.head is not None:
+        return _publish_on(staged.head, staged, step, storage)
     job = staged.job
     for _ in range(ROUNDS):
         table = _head(staged, step, storage)
@@ -62,6 +77,21 @@ def publish(staged: Staged, step: Step, storage: Storage | None = None) -> Commi
         if outcome is not None:
             return outcome
     raise crowded_out(job.model, job.location)
+
+
+def _publish_on(
+    loaded: LoadedHead, staged: Staged, step: Step, storage: Storage | None
+) -> Commit | FileSetChanged | HeadMoved:
+    """On top of a head that was loaded before the lock was taken, if it still is the head."""
+    if not loaded.is_head():
+        return HeadMoved()
+    step("head loaded")
+    if staged.found is not None:
+        return staged.found
+    changed = moved(loaded.snapshot, staged)
+    if changed is not None:
+        return changed
+    return _commit(staged, loaded.snapshot, loaded.table, step, storage) or HeadMoved()
 
 
 def find_commit(

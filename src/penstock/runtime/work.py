@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
-from penstock.engine.job import Digest, Job, Staged, Step
+from penstock.engine.job import Digest, HeadMoved, Job, Staged, Step
 from penstock.errors import (
     AttemptError,
     ConflictError,
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PUBLISH_ROUNDS = 5
+LOAD_ROUNDS = 5
+"""So often the head of the log is loaded before the lock is taken; then behind it, so that it cannot move any more."""
 
 
 class Engine(Protocol):
@@ -59,7 +61,10 @@ class Engine(Protocol):
 
     def restage(self, staged: Staged, step: Step) -> Staged: ...
 
-    def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged: ...
+    def prepared(self, staged: Staged) -> Staged | FileSetChanged:
+        """With everything loaded that publishing needs: while it publishes, others have to wait."""
+
+    def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged | HeadMoved: ...
 
     def find_commit(self, location: str, task: UUID) -> Commit | None: ...
 
@@ -200,7 +205,19 @@ class _Publishing:
     outcome: Commit | None = None
 
     def __call__(self) -> Commit | FileSetChanged:
-        bench, lease, staged = self.bench, self.lease, self.staged
+        for _ in range(LOAD_ROUNDS):
+            ready = self.bench.engine.prepared(self.staged)
+            if not isinstance(ready, Staged):
+                return ready
+            found = self._once(ready)
+            if not isinstance(found, HeadMoved):
+                return found
+        found = self._once(replace(self.staged, head=None))
+        assert not isinstance(found, HeadMoved)  # noqa: S101  what is loaded behind the lock does not move
+        return found
+
+    def _once(self, staged: Staged) -> Commit | FileSetChanged | HeadMoved:
+        bench, lease = self.bench, self.lease
         if self.outcome is not None and _accepted(bench.state, lease):
             return self.outcome
         with bench.state.publishing(lease) as publication:

@@ -84,20 +84,22 @@ def read(database: Database, generations: Iterable[int], known: Mapping[int, Fol
 
 
 def fold(database: Database, generation: int, after_rows: int = FOLD_AFTER_ROWS) -> bool:
-    """Sum up the rows of a generation when there are many; whether it did."""
+    """Sum up the rows of a generation when there are many; whether it did.
+
+    Without the generation's lock: rows up to `through` are all there, and a sum that reaches further is never replaced.
+    """
     if (database.value("count_unfolded", int, generation=generation, most=after_rows) or 0) < after_rows:
         return False
-    with database.transaction():
-        database.run("lock_generation", generation=generation)
+    with database.looking():
         held = read(database, [generation], {})[generation]
-        database.run(
-            "write_folded",
-            generation=generation,
-            through=held.through,
-            covered=_array(held.covered),
-            stale=_array(held.stale),
-        )
-    return True
+    written = database.run(
+        "write_folded",
+        generation=generation,
+        through=held.through,
+        covered=_array(held.covered),
+        stale=_array(held.stale),
+    )
+    return written > 0
 
 
 def _array(held: IntervalSet) -> str:

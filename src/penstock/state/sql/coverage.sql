@@ -32,11 +32,13 @@ select count(*) from (
 ) as unfolded;
 
 -- name: write_folded
--- The rows stay as history; `through` says which of them are in here.
+-- The rows stay as history; `through` says which of them are in here. Of two who sum up at once the one who got
+-- further counts.
 insert into folded (generation, through, covered, stale)
 values (%(generation)s, %(through)s, %(covered)s::bigint[], %(stale)s::bigint[])
 on conflict (generation) do update
-set through = excluded.through, covered = excluded.covered, stale = excluded.stale;
+set through = excluded.through, covered = excluded.covered, stale = excluded.stale
+where folded.through < excluded.through;
 
 -- name: insert_signed_rows
 -- Rows without a task: marks and drops.

@@ -1,0 +1,53 @@
+"""Is the head of a table's log still the one that was loaded?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.engine.files import PositionColumn, TableSnapshot
+from penstock.engine.handle import open_table
+from penstock.engine.log import read
+from penstock.engine.storage import Storage, place
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+Mark = tuple[int | None, int | None]
+"""Size and time of the file of a commit: one of the same number in another table has others."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedHead:
+    """The newest snapshot of a table, read while nobody had to wait for it."""
+
+    snapshot: TableSnapshot
+    table: DeltaTable = field(repr=False)
+    mark: Mark
+    storage: Storage | None = field(repr=False)
+
+    def is_head(self) -> bool:
+        """Two look-ups, at any size of the table: its last commit is there as it was, and none follows."""
+        mark, follows = _marks(self.snapshot.location, self.snapshot.version, self.storage)
+        return mark == self.mark and follows is None
+
+
+def load_head(location: str, position: PositionColumn, storage: Storage | None) -> LoadedHead | None:
+    """None when there is no table, or nothing to recognise its last commit by."""
+    table = open_table(location, storage=storage)
+    if table is None:
+        return None
+    # the mark comes first: a table that is replaced while its files are read is then found out
+    mark, _ = _marks(location, table.version(), storage)
+    return None if mark is None else LoadedHead(read(table, location, position), table, mark, storage)
+
+
+def _marks(location: str, version: int, storage: Storage | None) -> tuple[Mark | None, Mark | None]:
+    """Of a commit and of the one that would follow it; None where there is no such file."""
+    from pyarrow.fs import FileType
+
+    filesystem, folder = place(location, "_delta_log", storage)
+    names = [f"{folder}/{number:020d}.json" for number in (version, version + 1)]
+    found = filesystem.get_file_info(names)
+    one, other = (None if info.type == FileType.NotFound else (info.size, info.mtime_ns) for info in found)
+    return one, other
