@@ -117,3 +117,16 @@ def test_json_has_the_logs_without_being_asked(trial: Deployment, capsys: pytest
     asking.tasks(options(trial, as_json=True), "fine", False, True, False)
     (row, *_) = json.loads(capsys.readouterr().out)["tasks"]
     assert row["attempts"][0]["log_tail"] == LOG
+
+
+def test_what_is_left_out_of_a_long_list_is_said(trial: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
+    asking.tasks(options(trial, as_json=True), None, False, True, False)
+    whole = json.loads(capsys.readouterr().out)
+    assert (whole["total"], whole["truncated"]) == (len(whole["tasks"]), False)
+    asking.tasks(options(trial, as_json=True), None, False, True, False, limit=1)
+    cut = json.loads(capsys.readouterr().out)
+    assert cut == {"tasks": whole["tasks"][:1], "total": whole["total"], "truncated": True}
+    asking.tasks(options(trial), None, False, True, False, limit=1)
+    assert f"showing the newest 1 of {whole['total']}; --limit shows more" in capsys.readouterr().out
+    asking.tasks(options(trial), None, False, True, False)
+    assert "showing" not in capsys.readouterr().out

@@ -45,6 +45,7 @@ def reads(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], ob
         "last_change": lambda: state.last_change("raw.events", EVERYTHING),
         "reopenings": lambda: state.reopenings(lease.generation, EVERYTHING),
         "tasks": lambda: state.tasks(None, failed=False, history=True),
+        "count_tasks": lambda: state.count_tasks(None, failed=False, history=True),
         "attempts": lambda: state.attempts(lease.task),
         "attempts_of": lambda: state.attempts_of([lease.task]),
         "workers": state.workers,

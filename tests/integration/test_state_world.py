@@ -242,11 +242,14 @@ def test_an_old_server_is_refused(dsn: str, schema: str, monkeypatch: pytest.Mon
         State.open(dsn, schema, migrate=True)
 
 
-def test_tasks_come_newest_first_with_one_more_than_is_shown(story: Story) -> None:
+def test_tasks_come_newest_first_and_are_counted_in_full(story: Story) -> None:
     shown = State.TASKS_SHOWN
     story.enqueue(*(story.order((10 * i, 10 * i + 10)) for i in range(shown + 5)))
     found = [task.id for task in story.state.tasks(None, failed=False, history=False)]
-    assert len(found) == shown + 1
+    assert len(found) == shown
+    assert story.state.count_tasks(None, failed=False, history=True) == shown + 5
+    assert story.state.count_tasks("core.b", failed=False, history=True) == 0
+    assert story.state.count_tasks(None, failed=True, history=True) == 0
     assert found == sorted(found, reverse=True)
     assert [task.id for task in story.state.tasks(None, failed=False, history=True, limit=2)] == found[:2]
 

@@ -363,6 +363,25 @@ def test_a_change_that_was_seen_and_reported_is_computed_once(typed: Typed, tria
     assert since("copy") == [(10, 20)]
 
 
+def test_a_key_that_was_recorded_for_another_range_is_refused(typed: Typed, trial: Deployment, since: Since) -> None:
+    typed.invalidate("raw.numbers", start="12", end="14", key="reorg-a")
+    typed.invalidate("raw.numbers", where="n = 15", key="reorg-b")
+    done = since("copy")
+    for key, asked in (
+        ("reorg-a", {"start": "30", "end": "40"}),
+        ("reorg-a", {"start": "12", "end": "15"}),
+        ("reorg-a", {"where": "n = 12"}),
+        ("reorg-b", {"start": "15", "end": "16"}),
+        ("reorg-b", {"where": "n = 16"}),
+    ):
+        with pytest.raises(UsageError, match=f"the key {key} was recorded for") as refused:
+            typed.invalidate("raw.numbers", key=key, **asked)
+        assert refused.value.exit_code == 2
+        assert "another --key" in str(refused.value.hint)
+    assert "already recorded" in typed.invalidate("raw.numbers", where="n = 15", key="reorg-b")
+    assert since("copy") == done
+
+
 def test_invalidate_in_json_says_what_is_computed_again(typed: Typed, trial: Deployment) -> None:
     correct(trial, "n = 12")
     answer = typed.invalidate_json("numbers", start="12", end="13", key="k", no_wait=True)

@@ -210,17 +210,17 @@ def render(options: Options, model: str, at: str | None) -> None:
         print(answer["sql"])  # noqa: T201
 
 
-def tasks(options: Options, model: str | None, failed: bool, history: bool, logs: bool) -> None:
-    from penstock.runtime.history import task_rows
+def tasks(options: Options, model: str | None, failed: bool, history: bool, logs: bool, *, limit: int = 200) -> None:
+    from penstock.runtime.history import task_list
     from penstock.runtime.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
-        rows = task_rows(workspace, model, failed, history)
-        most = workspace.state.TASKS_SHOWN
-    rows, older = rows[:most], rows[most:]
+        answer = task_list(workspace, model, failed, history, limit)
     if options.json:
-        show.print_json({"tasks": rows})
+        show.print_json(answer)
         return
+    found = answer["tasks"]
+    rows = found if isinstance(found, list) else []
     if not rows:
         what = "no task failed" if failed else "no tasks" if history else "no tasks are waiting or running"
         show.line(what if failed or history else f"{what}; --history shows what is done")
@@ -229,8 +229,8 @@ def tasks(options: Options, model: str | None, failed: bool, history: bool, logs
         tuple(_TASK_COLUMNS),
         ((show.seconds(row[key]) if key == "seconds" else row[key] for key in _TASK_COLUMNS.values()) for row in rows),
     )
-    if older:
-        show.line(f"the newest {most}; older ones are left out")
+    if answer["truncated"]:
+        show.line(f"showing the newest {len(rows)} of {answer['total']}; --limit shows more")
     for row in rows:
         _print_attempts(row, logs)
 

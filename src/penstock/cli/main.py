@@ -162,14 +162,16 @@ def query(
 def tasks(
     options: Options,
     model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="One model only.")] = None,
+    *,
     failed: Annotated[bool, typer.Option("--failed", help="Only those that failed for good.")] = False,
     history: Annotated[bool, typer.Option("--history", help="Those that are done, too.")] = False,
     logs: Annotated[bool, typer.Option("--logs", help="What each attempt logged, too.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="So many of the newest.")] = 200,
 ) -> None:
     """List work that waits, runs or is done."""
     from penstock.cli.asking import tasks as command
 
-    command(options, model, failed, history, logs)
+    command(options, model, failed, history, logs, limit=limit)
 
 
 @app.command()

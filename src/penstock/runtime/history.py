@@ -9,15 +9,29 @@ from penstock.planner.words import spans
 from penstock.runtime.status import iso
 from penstock.runtime.workspace import Workspace
 from penstock.state.records import AttemptRecord, TaskRecord
+from penstock.state.store import State
 
 PARTITIONS_SHOWN = 20
 
 
-def task_rows(workspace: Workspace, model: str | None, failed: bool, history: bool) -> list[dict[str, object]]:
+def task_rows(
+    workspace: Workspace, model: str | None, failed: bool, history: bool, limit: int = State.TASKS_SHOWN
+) -> list[dict[str, object]]:
+    """The newest so many."""
     name = None if model is None else workspace.resolve(model)
-    found = workspace.state.tasks(name, failed, history)
+    found = workspace.state.tasks(name, failed, history, limit)
     attempts = workspace.state.attempts_of([record.id for record in found])
     return [_row(workspace, record, attempts[record.id]) for record in found]
+
+
+def task_list(workspace: Workspace, model: str | None, failed: bool, history: bool, limit: int) -> dict[str, object]:
+    """The newest so many tasks, how many there are in all, and whether older ones are left out."""
+    rows = task_rows(workspace, model, failed, history, limit)
+    total = len(rows)
+    if total == limit:
+        name = None if model is None else workspace.resolve(model)
+        total = max(total, workspace.state.count_tasks(name, failed, history))
+    return {"tasks": rows, "total": total, "truncated": total > len(rows)}
 
 
 def _row(workspace: Workspace, record: TaskRecord, attempts: Iterable[AttemptRecord]) -> dict[str, object]:

@@ -8,14 +8,16 @@ from math import gcd
 from penstock.errors import SourceError, UsageError
 from penstock.intervals import EVERYTHING, IntervalSet
 from penstock.models import IntervalModel, Model, Source
+from penstock.models.axis import SECOND
 from penstock.planner.consumers import affected
 from penstock.planner.grid import Grid
+from penstock.planner.words import spans
 from penstock.runtime.matching import condition, matching
 from penstock.runtime.observing import Observer, Sight, keep
 from penstock.runtime.recompute import Recompute, covered, descendants, gone, recompute
 from penstock.runtime.workspace import Workspace, applied
 from penstock.state.pins import News
-from penstock.state.records import World
+from penstock.state.records import Asking, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,9 @@ def report(workspace: Workspace, table: Model, within: IntervalSet | None, where
         name: _whole(workspace, world, name, scope) for name, scope in asking.asked.items() if name in graph.models
     }
     found = recompute(graph, asked)
+    known = _same(table, ranges, row_filter, words, asking)
     held = tuple(name for name, scope in reach.items() if scope & covered(world, name))
-    return Report(news, ranges, reach, found, descendants(graph, asked), row_filter, readers, held, asking.known)
+    return Report(news, ranges, reach, found, descendants(graph, asked), row_filter, readers, held, known)
 
 
 def record(workspace: Workspace, asked: Report, words: Words) -> bool:
@@ -85,7 +88,26 @@ def record(workspace: Workspace, asked: Report, words: Words) -> bool:
     asking = workspace.state.ask_consumers(
         asked.news, asked.ranges, asked.reach, words.reason, words.actor, key=words.key, row_filter=asked.row_filter
     )
-    return not asking.known
+    table = workspace.project.graph.models[asked.news.model]
+    return not _same(table, asked.ranges, asked.row_filter, words, asking)
+
+
+def _same(table: Model, ranges: IntervalSet, row_filter: str | None, words: Words, asking: Asking) -> bool:
+    """Whether the key was recorded for just this; one that was recorded for something else is refused.
+
+    The rows that meet a condition may be others by now: what counts is the condition.
+    """
+    recorded = asking.recorded
+    if recorded is None:
+        return False
+    if recorded.row_filter == row_filter and (row_filter is not None or recorded.ranges == ranges):
+        return True
+    what = spans(recorded.ranges, table.axis or SECOND)
+    rows = "" if recorded.row_filter is None else f" where {recorded.row_filter}"
+    raise UsageError(
+        f"the key {words.key} was recorded for {what} of {table.name}{rows}: nothing was recorded now",
+        hint="say another --key for another change",
+    )
 
 
 def _whole(workspace: Workspace, world: World, name: str, scope: IntervalSet) -> IntervalSet:

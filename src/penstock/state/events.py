@@ -12,7 +12,7 @@ from penstock.state import told
 from penstock.state.connection import Database, storable
 from penstock.state.invalidation import Mark, Wish, find_mark, known_wish, note, store
 from penstock.state.pins import News, has_read, standing
-from penstock.state.records import Asking
+from penstock.state.records import Asking, Recorded
 from penstock.state.told import StoredTold
 from penstock.tasks import Frontier
 
@@ -115,17 +115,17 @@ def ask_consumers(database: Database, wish: Wish, reach: Mapping[str, IntervalSe
     """
     if not keep:
         with database.looking():
-            known = database.value("known_invalidation", int, model=wish.news.model, key=wish.key)
-            return Asking(known, {}, True) if known is not None else _asking(database, wish, reach, "kept_consumers")[0]
+            known = database.one("known_invalidation", Recorded, model=wish.news.model, key=wish.key)
+            return Asking(known.id, {}, known) if known else _asking(database, wish, reach, "kept_consumers")[0]
     with database.transaction():
         known = known_wish(database, wish.news.model, wish.key)
         if known is not None:
-            return Asking(known, {}, True)
+            return Asking(known.id, {}, known)
         asking, marks = _asking(database, wish, reach, "lock_consumers")
         number = store(database, wish, marks)
         note(database, wish)
         database.run("wake")
-    return Asking(number, asking.asked, False)
+    return Asking(number, asking.asked)
 
 
 def _asking(
@@ -137,7 +137,7 @@ def _asking(
     marks = _marks(database, wish.news, kept, reached, consumers)
     names = {one.no: one.model for one in kept if one.working}
     asked = {names[mark.generation]: mark.asked for mark in marks if mark.asked and mark.generation in names}
-    return Asking(None, asked, False), marks
+    return Asking(None, asked), marks
 
 
 def _marks(

@@ -21,11 +21,18 @@ LOG_CHARACTERS = 20_000
 
 def tasks(database: Database, model: str | None, failed: bool, history: bool, limit: int) -> tuple[TaskRecord, ...]:
     """Newest first. Without `history`: active and dead ones; `failed`: only those that nobody tries again."""
-    states: Sequence[TaskState] | None = None if history else (*ACTIVE, "dead")
+    return tuple(database.rows("tasks", _task, model=model, states=_states(failed, history), limit=limit))
+
+
+def count_tasks(database: Database, model: str | None, failed: bool, history: bool) -> int:
+    """How many there are in all of what `tasks` gives the newest of."""
+    return database.value("count_tasks", int, model=model, states=_states(failed, history)) or 0
+
+
+def _states(failed: bool, history: bool) -> list[TaskState] | None:
     if failed:
-        states = ("dead",)
-    found = database.rows("tasks", _task, model=model, states=states and list(states), limit=limit)
-    return tuple(found)
+        return ["dead"]
+    return None if history else [*ACTIVE, "dead"]
 
 
 def attempts(database: Database, tasks: Collection[int]) -> dict[int, tuple[AttemptRecord, ...]]:

@@ -13,7 +13,7 @@ from penstock.state import pins, told
 from penstock.state.connection import Database, storable
 from penstock.state.folding import Kind
 from penstock.state.pins import News, Preferred, standing
-from penstock.state.records import Cause
+from penstock.state.records import Cause, Recorded
 from penstock.state.told import StoredTold, Told
 from penstock.tasks import Frontier
 
@@ -80,7 +80,7 @@ def invalidate(
     wish = Wish(own_news(model), scope, reason, actor, cause, key, row_filter)
     with database.transaction():
         known = known_wish(database, model, key)
-        return known if known is not None else _ask(database, [wish], rows_unknown)[0]
+        return known.id if known is not None else _ask(database, [wish], rows_unknown)[0]
 
 
 def invalidate_all(
@@ -112,12 +112,12 @@ def own_news(model: str) -> News:
     return News(model, None, None, None)
 
 
-def known_wish(database: Database, model: str, key: str | None) -> int | None:
+def known_wish(database: Database, model: str, key: str | None) -> Recorded | None:
     """Whether this was asked before. From here on whoever asks it too waits for the caller's transaction."""
     if key is None:
         return None
     database.run("lock_key", model=model, key=key)
-    return database.value("known_invalidation", int, model=model, key=key)
+    return database.one("known_invalidation", Recorded, model=model, key=key)
 
 
 def _ask(database: Database, wishes: Sequence[Wish], rows_unknown: bool) -> list[int]:

@@ -260,6 +260,15 @@ class WorkerRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a key was recorded for."""
+
+    id: int
+    ranges: IntervalSet
+    row_filter: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Asking:
     """What the consumers of a table were asked to compute again."""
 
@@ -267,8 +276,8 @@ class Asking:
     """Of the invalidation; None while it was only asked what would be."""
     asked: Mapping[str, IntervalSet]
     """By consumer: what it holds from older rows, and what of it is being worked on right now."""
-    known: bool
-    """The same was asked before, by its key: nothing was done."""
+    recorded: Recorded | None = None
+    """What was asked before by the same key: nothing was done."""
 
 
 @dataclass(frozen=True, slots=True)

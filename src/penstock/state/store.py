@@ -35,8 +35,8 @@ from penstock.state import (
 from penstock.state.connection import Database
 from penstock.state.folding import Fold
 from penstock.state.history import attempts as past_attempts
+from penstock.state.history import count_tasks, keep_log, newest_inputs
 from penstock.state.history import covers as past_covers
-from penstock.state.history import keep_log, newest_inputs
 from penstock.state.history import tasks as past_tasks
 from penstock.state.invalidation import Wish
 from penstock.state.pins import News
@@ -156,11 +156,13 @@ class State:
         """By generation: what its last accepted attempt read."""
         return newest_inputs(self.database, generations)
 
-    def tasks(
-        self, model: str | None, failed: bool, history: bool, limit: int = TASKS_SHOWN + 1
-    ) -> tuple[TaskRecord, ...]:
-        """Newest first. One more than is shown, so that the caller knows whether older ones are left out."""
+    def tasks(self, model: str | None, failed: bool, history: bool, limit: int = TASKS_SHOWN) -> tuple[TaskRecord, ...]:
+        """Newest first."""
         return past_tasks(self.database, model, failed, history, limit)
+
+    def count_tasks(self, model: str | None, failed: bool, history: bool) -> int:
+        """How many there are in all of what `tasks` gives the newest of."""
+        return count_tasks(self.database, model, failed, history)
 
     def attempts(self, task: int) -> tuple[AttemptRecord, ...]:
         return self.attempts_of([task])[task]

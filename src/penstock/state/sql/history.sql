@@ -9,6 +9,12 @@ where (%(model)s::text is null or t.model = %(model)s::text)
   and (%(states)s::text[] is null or t.state = any (%(states)s::text[]))
 order by t.id desc limit %(limit)s;
 
+-- name: count_tasks
+-- How many there are of what `tasks` lists the newest of.
+select count(*) from task t
+where (%(model)s::text is null or t.model = %(model)s::text)
+  and (%(states)s::text[] is null or t.state = any (%(states)s::text[]));
+
 -- name: attempts
 -- In order.
 select task, n, worker, outcome, error_class, error, snapshot, inputs, metrics, started_at, ended_at, strategy,

@@ -9,7 +9,7 @@ select pg_advisory_xact_lock(
 
 -- name: known_invalidation
 -- The same key asks once.
-select id from invalidation where model = %(model)s and idem_key = %(key)s;
+select id, ranges, row_filter from invalidation where model = %(model)s and idem_key = %(key)s;
 
 -- name: last_change
 -- The newest snapshot of a source as it is now that changed something there, handled already or not.
