@@ -100,6 +100,22 @@ def test_a_child_is_built_where_its_parent_is_not_dead(trial: Deployment) -> Non
     assert trial.covered("child") == ranges((0, 10), (20, 80))
 
 
+def test_a_model_with_a_gap_or_a_stale_range_that_nothing_works_on_is_never_ok(trial: Deployment) -> None:
+    trial.model("share", ONE_BAD_ROW, UPWARDS)
+    trial.model("child", "select n, share from {{ ref('t.share') }}", "interval: 10")
+    trial.run()
+    shown = trial.status("t.child")
+    assert shown["health"] == "blocked"
+    assert str(shown["reason"]).startswith("gap [10, 20): waiting for t.share: ")
+    with trial.opened() as workspace:
+        workspace.state.pause("t.share", "test")
+        workspace.state.invalidate("t.share", ranges((30, 40)), "test", "test")
+        workspace.state.invalidate("t.child", ranges((30, 40)), "test", "test")
+    shown = trial.status("t.child")
+    assert (shown["health"], shown["stale"]) == ("blocked", [[30, 40]])
+    assert str(shown["reason"]).startswith("stale: waiting for t.share: ")
+
+
 def test_rows_outside_of_the_interval_fail_the_attempt_and_nothing_is_published(trial: Deployment) -> None:
     trial.model("shifted", "select n + {{ bounds.end }} as n, value from {{ ref('raw.numbers') }}", UPWARDS)
     summary = trial.run()

@@ -21,7 +21,7 @@ from penstock.runtime.heartbeat import Heartbeat
 from penstock.runtime.work import Bench
 from penstock.runtime.worker import Worker
 from penstock.runtime.workspace import apply
-from penstock.state import queue
+from penstock.state import failure, queue
 from penstock.state.store import State
 from penstock.tasks import Lease
 
@@ -82,6 +82,25 @@ def test_a_task_that_takes_spark_with_it_twice_is_set_aside(trial: Deployment) -
     [task] = trial.tasks("copy")
     assert task.state == "dead"
     assert trial.execute("select held_until > clock() from task") == [(True,)]
+
+
+def test_a_task_that_was_set_aside_is_done_after_its_pause_without_anybodys_help(trial: Deployment) -> None:
+    two_workers_lose_their_spark(trial)
+    with residing(trial, roles.up):
+        trial.move_clock(31)
+        until(trial, lambda world: world.current["t.copy"].covered == ranges((0, 10)))
+    assert trial.status("t.copy")["health"] == "ok"
+
+
+def test_control_without_an_end_of_the_hold_it_would_stay_dead(
+    trial: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failure, "hold_seconds", lambda *_, **__: 1e9)
+    two_workers_lose_their_spark(trial)
+    trial.move_clock(4000)
+    with trial.opened() as workspace:
+        assert workspace.state.world().work["t.copy"].dead == ranges((0, 10))
+    assert trial.status("t.copy")["health"] == "failing"
 
 
 def test_control_handed_back_it_would_end_one_worker_after_the_other(

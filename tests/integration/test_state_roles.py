@@ -104,6 +104,8 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
         "pause": lambda: state.pause("core.a", "reader"),
         "resume": lambda: state.resume("core.a", "reader"),
         "clear_holds": lambda: state.clear_holds("core.a"),
+        "go_on": lambda: state.go_on(no),
+        "go_on_all": lambda: state.go_on_all(["core.a"]),
         "cancel_model": lambda: state.cancel_model("core.a", "reader"),
         "cancel_task": lambda: state.cancel_task(lease.task, "reader"),
         "resume_task": lambda: state.resume_task(lease.task, "reader"),
@@ -137,12 +139,16 @@ def reader(story: Story, empty_schema: str, role: str, reader_dsn: str) -> Itera
 
 @pytest.fixture
 def lease(story: Story) -> Lease:
-    """Some work done, some under way, some news, and a worker."""
+    """Some work done, some under way, some news, a worker, and a model that is suspended."""
     story.connect().register_worker("w", {"role": "worker"})
     done = story.build((0, 10))
     story.state.invalidate("core.a", ranges((0, 5)), "wrong", "me")
     story.enqueue(story.order((20, 30)))
     story.lease((10, 20), model="core.b")
+    story.execute(
+        "insert into suspension (generation, active, error, alike, inputs, times) values (%s, true, '', '', '{}', 1)",
+        done.generation,
+    )
     return done
 
 

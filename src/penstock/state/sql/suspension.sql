@@ -14,9 +14,12 @@ select active from suspension where generation = %(generation)s;
 -- What failed by its author's fault since something was last accepted, or somebody let go of what died.
 with accepted as materialized (
   select c.at from coverage c where c.generation = %(generation)s and c.kind = 'cover' order by c.id desc limit 1
+), newest as materialized (
+  -- more than one plan orders: a long history costs nothing
+  select t.* from task t where t.model = %(model)s order by t.id desc limit 5000
 ), recent as materialized (
-  select t.id, t.chunks, t.split_from, t.attempt from task t
-  where t.model = %(model)s and t.generation = %(generation)s
+  select t.id, t.chunks, t.split_from, t.attempt from newest t
+  where t.generation = %(generation)s
     and (t.state = 'superseded' or (t.state = 'dead' and t.held_until is not null))
   order by t.id desc limit 200
 )
