@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from written_project import CONFIG, HOURLY, ORDERS, SHOP, front, mistakes, model
 
 from penstock.errors import ProjectErrors, UsageError
 from penstock.models import Chunking, Dependency, Limits, Schedules
-from penstock.project import Analysis, WorkerGlob, find_root, load, trial, unpack
+from penstock.project import WorkerGlob, find_root, load, trial, unpack
 from penstock.project.project import revision
 
 
@@ -381,14 +380,6 @@ def test_the_revision_follows_content_but_not_line_endings() -> None:
     assert revision({"a": b"x"}) != revision({"a": b"y"})
     assert revision({"a": b"xb", "b": b""}) != revision({"a": b"x", "b": b"b"})
     assert revision({"a": b"1", "b": b"2"}) == revision({"b": b"2", "a": b"1"})
-
-
-def test_remembered_analyses_are_used_instead_of_the_parser(tmp_path: Path) -> None:
-    project = read(tmp_path, SHOP)
-    kept = {key: Analysis(**asdict(one)) for key, one in project.analyses.items()}
-    assert load(tmp_path, {}, known=kept).graph == project.graph
-    forged = {key: Analysis(False, False, "remembered", None) for key in kept}
-    assert model(load(tmp_path, {}, known=forged), "shop.hourly").widens_reason == "remembered"
 
 
 def test_a_name_in_templates_that_nobody_has_thought_about_keeps_chunks_apart(

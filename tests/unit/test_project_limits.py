@@ -16,7 +16,8 @@ from written_project import BASE, CONFIG, ORDERS, SHOP, front, mistakes, one_mod
 from penstock.errors import ProjectError
 from penstock.project import limits, load, sandbox, templates
 from penstock.project.limits import MAX_CHARACTERS, MAX_DIGITS, MAX_FILE_BYTES, MAX_NAME, MAX_NESTING, MAX_SECONDS
-from penstock.project.templates import Span, TemplateProblem, rendered
+from penstock.project.templates import rendered
+from penstock.project.words import Span, TemplateProblem
 
 QUERY = "select ordered_at as at from {{ ref('raw.orders') }}\n"
 MANY = 5000

@@ -14,7 +14,8 @@ from penstock.errors import ProjectError
 from penstock.intervals import Interval
 from penstock.models import IntervalModel, Source
 from penstock.project import Inputs, Project, RefUse, ScanContext, moment, render, render_bounds, unpack
-from penstock.project.templates import Span, TemplateProblem, rendered
+from penstock.project.templates import rendered
+from penstock.project.words import Span, TemplateProblem
 
 CONFIG = """name: shop
 databases: {external: raw, transformation: shop}

@@ -25,7 +25,7 @@ _TASK_COLUMNS |= {
 
 
 def root_of(options: Options) -> Path:
-    from penstock.runtime.workspace import project_root
+    from penstock.project import project_root
 
     return project_root(options.start, options.config)
 
@@ -49,9 +49,10 @@ def doctor(options: Options) -> None:
 
 def validate(options: Options) -> None:
     from penstock.models import Source
-    from penstock.project import load
+    from penstock.project import cache_of, load
 
-    project = load(root_of(options), options.environ, options.target, options.config)
+    root = root_of(options)
+    project = load(root, options.environ, options.target, options.config, cache_of(root))
     models = project.graph.models.values()
     sources = sum(isinstance(model, Source) for model in models)
     if options.json:

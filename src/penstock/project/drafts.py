@@ -31,6 +31,8 @@ class Draft:
     type: ModelType
     keys: Table
     enabled: bool
+    typed: Table
+    """The keys before `${NAME}` was read from the environment."""
     sound: bool
     """False: something about it is already reported, so that what follows from it is not."""
 
@@ -61,13 +63,13 @@ def draft(file: ModelFile, settings: Settings, environ: Mapping[str, str], probl
     kind = _type(file, own)
     enabled = values.flag(own.get("enabled"), True)
     if not file.readable:
-        return Draft(file, name, kind, own, enabled, sound=False)
-    keys = _checked(_with_defaults(own, settings.defaults, kind), kind, problems)
+        return Draft(file, name, kind, own, enabled, own, sound=False)
+    keys = typed = _checked(_with_defaults(own, settings.defaults, kind), kind, problems)
     _check_type(file, own, kind, problems)
     if enabled:
         keys = _expanded(keys, environ, problems)
         _refuse_unbuilt(file, name, kind, keys, problems)
-    return Draft(file, name, kind, keys, enabled, sound=problems.count == before)
+    return Draft(file, name, kind, keys, enabled, typed, sound=problems.count == before)
 
 
 def _one_spelling(keys: Table, problems: Problems) -> Table:

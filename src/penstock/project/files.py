@@ -51,6 +51,11 @@ def find_root(start: Path) -> Path:
     raise UsageError(f"there is no {CONFIG} in {here} or above it", hint="run penstock init DIR, or give --project DIR")
 
 
+def project_root(start: Path, config: Path | None) -> Path:
+    """The folder of the project: beside the given file, else found by walking up."""
+    return config.resolve().parent if config is not None else find_root(start)
+
+
 def collect(root: Path, settings: Settings, problems: Problems) -> dict[str, bytes]:
     """The model files and scripts of the project, by their path as the settings spell it."""
     found: dict[str, bytes] = {}

@@ -15,6 +15,7 @@ from penstock.project.names import UnresolvedName, resolve
 from penstock.project.problems import Problems, Where, did_you_mean
 from penstock.project.rendering import MODEL_NAMES, Scene, references
 from penstock.project.settings import Settings
+from penstock.project.words import TemplateProblem
 
 LANES = ("forward", "backfill", "repair")
 TRIAL_BOUNDS = (Interval(0, 86_400), Interval(1_767_225_600, 1_767_312_000))
@@ -128,15 +129,20 @@ class Linker:
             for name in unknown:
                 said = f"the template uses {name!r}, which is undefined{did_you_mean(name, MODEL_NAMES)}"
                 self.problems.add(body_place(draft, told.lines[name]), said)
-            scene = self._trial_scene(draft)
-            trials = ((bounds, lane) for bounds in TRIAL_BOUNDS for lane in LANES) if not unknown else ()
-            for bounds, lane in trials:
-                for text in references(body, scene, bounds, lane):
-                    called.setdefault(text, body_place(draft, 1))
-        except templates.TemplateProblem as problem:
+            if told.constants("ref") is None and not unknown:
+                self._computed(draft, body, called)
+        except TemplateProblem as problem:
             self.problems.add(body_place(draft, problem.line), problem.message)
             return False, []
         return not unknown, list(called.items())
+
+    def _computed(self, draft: Draft, body: str, called: dict[str, Where]) -> None:
+        """What `ref()` is called with in trials, where the text alone does not say."""
+        scene = self._trial_scene(draft)
+        for bounds in TRIAL_BOUNDS:
+            for lane in LANES:
+                for text in references(body, scene, bounds, lane):
+                    called.setdefault(text, body_place(draft, 1))
 
     def _trial_scene(self, draft: Draft) -> Scene:
         """A scene in which every model is a dependency: which ones are is what we want to find out."""

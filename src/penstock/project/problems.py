@@ -32,13 +32,12 @@ class Problems:
     """Collects every mistake of one reading, so that one run reports them all."""
 
     def __init__(self) -> None:
-        self._errors: list[ProjectError] = []
+        self._errors: dict[tuple[str, int, str], ProjectError] = {}
         self._notices: list[Notice] = []
 
     def add(self, where: Where, message: str, hint: str | None = None) -> None:
-        known = {(e.file, e.line, e.message) for e in self._errors}
-        if (where.file, where.line, message) not in known:
-            self._errors.append(ProjectError(message, file=where.file, line=where.line, hint=hint))
+        error = ProjectError(message, file=where.file, line=where.line, hint=hint)
+        self._errors.setdefault((where.file, where.line, message), error)
 
     def warn(self, where: Where, message: str) -> None:
         notice = Notice(message, where.file, where.line)
@@ -55,7 +54,7 @@ class Problems:
 
     def raise_if_any(self) -> None:
         if self._errors:
-            raise ProjectErrors(sorted(self._errors, key=lambda e: (e.file or "", e.line or 0)))
+            raise ProjectErrors(sorted(self._errors.values(), key=lambda e: (e.file or "", e.line or 0)))
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,21 +12,22 @@ from penstock.errors import ProjectError, UsageError
 from penstock.intervals import Interval
 from penstock.models import Graph, IntervalModel, Model, Source
 from penstock.models.axis import SECOND
-from penstock.models.fingerprint import fingerprint
-from penstock.project import templates, values
+from penstock.project import kept
 from penstock.project.analysis import Analysis
-from penstock.project.build import Builder
+from penstock.project.cache import Cache
 from penstock.project.documents import read_document
-from penstock.project.drafts import Draft, draft
-from penstock.project.files import collect, model_files
+from penstock.project.files import collect
 from penstock.project.files import content as bounded
 from penstock.project.limits import MAX_FILE_BYTES
-from penstock.project.link import Linked, Linker
-from penstock.project.problems import Notice, Problems, Where, did_you_mean
+from penstock.project.problems import Notice, Problems
 from penstock.project.rendering import STAND_IN, Ref, ScanContext, Scene, render_model, render_scan
 from penstock.project.settings import CONFIG, Settings, is_relative, read_settings
-from penstock.project.trial import Trial
+from penstock.project.toolchain import identity
+from penstock.project.values import variables
+from penstock.project.words import TemplateProblem
 from penstock.secrets import conceal
+
+_ANALYSES = "analyses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +42,6 @@ class Project:
     revision: str
     fingerprints: Mapping[str, str]
     warnings: tuple[Notice, ...]
-    analyses: Mapping[str, Analysis] = field(repr=False)
-    """What was found out about queries; give it to the next `load` as `known` and nothing is parsed again."""
 
     def resolve(self, location: str) -> str:
         """`location` as an absolute path or URL."""
@@ -53,9 +53,12 @@ def load(
     environ: Mapping[str, str],
     target: str | None = None,
     config: Path | None = None,
-    known: Mapping[str, Analysis] | None = None,
+    cache: Path | None = None,
 ) -> Project:
-    """The project in the folder `root`; all of its mistakes together are one ProjectErrors."""
+    """The project in the folder `root`; all of its mistakes together are one ProjectErrors.
+
+    With a folder as `cache`, files that have not changed since are not parsed again.
+    """
     chosen = config or root / CONFIG
     if not chosen.is_file():
         raise UsageError(f"there is no {chosen}", hint="run penstock init DIR, or give --project DIR")
@@ -67,7 +70,7 @@ def load(
     problems = Problems()
     settings = _settings(content, label, environ, target, problems)
     files = {CONFIG: content, **collect(root, settings, problems)}
-    return _assembled(_Reading(root, environ, settings, files, known or {}), problems)
+    return _project(_Bundle(root, label, files, environ, settings), Cache(cache), problems)
 
 
 def unpack(
@@ -75,12 +78,17 @@ def unpack(
     root: Path,
     environ: Mapping[str, str],
     target: str | None = None,
-    known: Mapping[str, Analysis] | None = None,
+    cache: Path | None = None,
 ) -> Project:
     """The project in a stored bundle; `root` is what relative locations are relative to."""
     problems = Problems()
     settings = _settings(files[CONFIG], CONFIG, environ, target, problems)
-    return _assembled(_Reading(root, environ, settings, files, known or {}), problems)
+    return _project(_Bundle(root, CONFIG, files, environ, settings), Cache(cache), problems)
+
+
+def cache_of(root: Path) -> Path:
+    """Where commands keep what they found out about the project in `root`."""
+    return root / ".penstock" / "cache"
 
 
 def render(  # noqa: PLR0917  # one call per attempt, in the order of what it is about
@@ -136,12 +144,58 @@ def revision(files: Mapping[str, bytes]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _Bundle:
     root: Path
+    label: str
+    """How mistakes in the project file name it."""
+    files: Mapping[str, bytes] = field(repr=False)
     environ: Mapping[str, str] = field(repr=False)
     settings: Settings
-    files: Mapping[str, bytes] = field(repr=False)
-    known: Mapping[str, Analysis] = field(repr=False)
+
+    def key(self, revision: str) -> str:
+        """Equal keys mean equal projects: the same files, read by the same code for the same target and environment."""
+        named = {name for content in self.files.values() for name in variables(content)}
+        told = [(name, self.environ.get(name)) for name in sorted(named)]
+        text = json.dumps([identity(), revision, self.label, self.settings.target.name, told])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _project(bundle: _Bundle, cache: Cache, problems: Problems) -> Project:
+    made = revision(bundle.files)
+    key = bundle.key(made)
+    name = f"project-{key[:16]}"
+    record = cache.read(name, key) if not problems.count else None
+    meaning = kept.read(record, bundle.settings.env, bundle.environ) if record is not None else None
+    if meaning is None:
+        meaning = _assembled(bundle, cache, problems, name, key)
+    return Project(
+        root=bundle.root,
+        settings=bundle.settings,
+        graph=meaning.graph,
+        files=bundle.files,
+        revision=made,
+        fingerprints=meaning.fingerprints,
+        warnings=meaning.warnings,
+    )
+
+
+def _assembled(bundle: _Bundle, cache: Cache, problems: Problems, name: str, key: str) -> kept.Meaning:
+    from penstock.project.assembly import Reading, assembled  # noqa: PLC0415  # with it come Jinja and sqlglot
+
+    known = _known_analyses(cache)
+    found = assembled(Reading(bundle.environ, bundle.settings, bundle.files, known), problems)
+    cache.write(name, key, kept.written(found.meaning, found.typed))
+    if found.analyses != known:
+        cache.write(_ANALYSES, identity(), {one: kept.plain(analysis) for one, analysis in found.analyses.items()})
+    return found.meaning
+
+
+def _known_analyses(cache: Cache) -> dict[str, Analysis]:
+    record = cache.read(_ANALYSES, identity())
+    try:
+        return {name: kept.value_of(Analysis, one) for name, one in record.items()} if isinstance(record, dict) else {}
+    except (TypeError, ValueError):
+        return {}
 
 
 def _settings(
@@ -155,93 +209,6 @@ def _settings(
     settings = read_settings(node, label, environ, target or environ.get("PENSTOCK_TARGET") or None, problems)
     conceal(settings.target.secrets)
     return settings
-
-
-def _assembled(reading: _Reading, problems: Problems) -> Project:
-    drafts = _drafts(reading, problems)
-    links = Linker(drafts, reading.settings, problems).linked()
-    builder = Builder(drafts, reading.settings, problems)
-    positions = {name: values.typed(one.keys.get("position")) for name, one in drafts.items()}
-    trial = Trial(reading.settings, positions, problems, reading.known)
-    models: list[Model] = []
-    for one in drafts.values():
-        if one.enabled and one.type == "source":
-            source = builder.source(one)
-            trial.source(one, source)
-            models.append(source)
-    intervals = (linked for linked in links.values() if linked.draft.type == "interval")
-    models += [_interval_model(linked, builder, trial, problems) for linked in intervals]
-    problems.raise_if_any()
-    graph = Graph.of(tuple(models))
-    return Project(
-        root=reading.root,
-        settings=reading.settings,
-        graph=graph,
-        files=reading.files,
-        revision=revision(reading.files),
-        fingerprints={name: fingerprint(model, _used(model, reading.settings)) for name, model in graph.models.items()},
-        warnings=problems.notices,
-        analyses=trial.analyses,
-    )
-
-
-def _interval_model(linked: Linked, builder: Builder, trial: Trial, problems: Problems) -> IntervalModel:
-    before = problems.count
-    model = builder.interval_model(linked)
-    sound = linked.draft.sound and problems.count == before
-    if not linked.readable:
-        return model
-    tried = trial.model(linked, model, sound)
-    if sound and problems.count == before:
-        builder.check_bounded(linked, tried)
-    return tried
-
-
-def _drafts(reading: _Reading, problems: Problems) -> dict[str, Draft]:
-    """Every model by name, disabled ones too; two files with one name are an error."""
-    found: dict[str, Draft] = {}
-    folded: dict[str, Draft] = {}
-    for file in model_files(reading.files, reading.settings, problems):
-        made = draft(file, reading.settings, reading.environ, problems)
-        if made is None:
-            continue
-        first = folded.setdefault(made.name.lower(), made)
-        if first is made:
-            found[made.name] = made
-            continue
-        said = f"two files are the model {made.name}: {first.file.file} and {file.file}"
-        if first.name != made.name:
-            said = f"{first.file.file} is the model {first.name} and {file.file} is {made.name}"
-            said = f"{said}: names that differ in letter case only are one table to Spark and to many file systems"
-        problems.add(Where(file.file, made.where.line), said)
-    overrides = reading.settings.overrides
-    for name in overrides.entries:
-        if name not in found:
-            problems.add(overrides.at(name), f"overrides: there is no model {name!r}{did_you_mean(name, found)}")
-    return found
-
-
-def _used(model: Model, settings: Settings) -> dict[str, object]:
-    """The values of `env`, `var` and `self.interval` that the model's template can see."""
-    sql = model.sql if isinstance(model, IntervalModel) else model.bounds_sql
-    if sql is None:
-        return {}
-    told = templates.outline(sql)
-    names = told.names
-    used: dict[str, object] = {}
-    if "env" in names:
-        members = told.members("env")
-        used |= {f"env.{key}": text for key, text in model.env.items() if members is None or key in members}
-    if "var" in names:
-        asked = told.constants("var")
-        used |= {f"var.{key}": value for key, value in settings.vars.items() if asked is None or key in asked}
-    if isinstance(model, IntervalModel) and "self" in names:
-        own = told.members("self")
-        used |= {"self.interval": model.interval.max} if own is None or "interval" in own else {}
-    for kind, database in settings.databases.items():
-        if kind in names:
-            used[kind] = database
-    return used
 
 
 def _scene(model: Model, project: Project, groups: tuple[tuple[str, ...], ...], interval: int | None) -> Scene:
@@ -263,7 +230,7 @@ def _located(made: Callable[[], str], file: str, sql: str, project: Project) -> 
     """The text that `made` returns; a template's failure names its file and line."""
     try:
         return made()
-    except templates.TemplateProblem as problem:
+    except TemplateProblem as problem:
         # The query is the end of its file, so what is missing from it is the front matter.
         above = project.files[file].count(b"\n") - sql.count("\n") if file in project.files else 0
         raise ProjectError(problem.message, file=file, line=above + problem.line) from None

@@ -7,14 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from jinja2 import UndefinedError
-
 from penstock.intervals import Interval
 from penstock.models.axis import SECOND
 from penstock.project.documents import Plain
 from penstock.project.names import UnresolvedName, resolve
 from penstock.project.settings import Kind
-from penstock.project.templates import Missing, Names, Span, names_used, rendered
+from penstock.project.words import Missing, Mistake, Names, Span
 
 _COLUMN = re.compile(r"([A-Za-z_]\w*|`[^`]+`)(\.([A-Za-z_]\w*|`[^`]+`))*")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -90,9 +88,9 @@ def render_model(
         for group, choice in zip(scene.groups, choices, strict=True):
             if model in group:
                 return ref(RefUse(choice or model, all, absent=not choice))
-        raise UndefinedError(f"ref({name!r}) is not among the dependencies of {scene.name}")
+        raise Mistake(f"ref({name!r}) is not among the dependencies of {scene.name}")
 
-    return rendered(
+    return _rendered(
         sql, _model_names(sql, scene, bounds, chosen, Names("task", {"start": task_start, "direction": lane}))
     )
 
@@ -105,7 +103,7 @@ def references(sql: str, scene: Scene, bounds: Interval, lane: str) -> tuple[str
         called.append(name)
         return "`penstock_in_0`"
 
-    rendered(sql, _model_names(sql, scene, bounds, noted, Names("task", {"start": 0, "direction": lane})))
+    _rendered(sql, _model_names(sql, scene, bounds, noted, Names("task", {"start": 0, "direction": lane})))
     return tuple(dict.fromkeys(called))
 
 
@@ -119,7 +117,7 @@ def _model_names(sql: str, scene: Scene, bounds: Interval, ref: Callable[..., st
         "in_bounds": lambda column, type="timestamp": _in_bounds(column, type, bounds, scene.axis),  # noqa: A006
         "task": task,
         # Made only when asked for: in a trial it holds every model of the project.
-        **({"dep": _dep(scene)} if "dep" in names_used(sql) else {}),
+        **({"dep": _dep(scene)} if "dep" in sql else {}),
     }
 
 
@@ -128,7 +126,7 @@ def render_scan(sql: str, scene: Scene, scan: ScanContext, ref: Ref) -> str:
 
     def own(name: str) -> str:
         if _found(name, scene) != scene.name:
-            raise UndefinedError(f"a bounds query reads its own table only: ref({scene.name!r})")
+            raise Mistake(f"a bounds query reads its own table only: ref({scene.name!r})")
         return ref(RefUse(scene.name, all=True))
 
     unknown = "is not known in the first scan; use it inside {% if cache.is_incremental_scan %}"
@@ -139,6 +137,12 @@ def render_scan(sql: str, scene: Scene, scan: ScanContext, ref: Ref) -> str:
         "previous_max": Missing(f"cache.previous_max {unknown}") if scan.previous_max is None else scan.previous_max,
     }
     names = {**_common(scene, relation=ref(RefUse(scene.name, all=True))), "ref": own, "cache": Names("cache", cache)}
+    return _rendered(sql, names)
+
+
+def _rendered(sql: str, names: Mapping[str, object]) -> str:
+    from penstock.project.templates import rendered  # noqa: PLC0415  # most commands render nothing and need no Jinja
+
     return rendered(sql, names)
 
 
@@ -160,7 +164,7 @@ def _common(scene: Scene, relation: str | None = None) -> dict[str, object]:
         if name in scene.vars:
             return scene.vars[name]
         if default is None:
-            raise UndefinedError(f"there is no var {name!r}; add it to vars: in penstock.yml or give a default")
+            raise Mistake(f"there is no var {name!r}; add it to vars: in penstock.yml or give a default")
         return default
 
     database, table = scene.name.split(".")
@@ -207,9 +211,9 @@ def _span(bounds: Interval, axis: str) -> dict[str, object]:
 
 def _in_bounds(column: str, type: str, bounds: Interval, axis: str) -> str:  # noqa: A002  # the users' word
     if not _COLUMN.fullmatch(column):
-        raise UndefinedError(f"in_bounds({column!r}): give the name of a column")
+        raise Mistake(f"in_bounds({column!r}): give the name of a column")
     if type not in ("timestamp", "bigint"):
-        raise UndefinedError(f"in_bounds(type={type!r}): it is 'timestamp' or 'bigint'")
+        raise Mistake(f"in_bounds(type={type!r}): it is 'timestamp' or 'bigint'")
     timed = axis == SECOND and type == "timestamp"
     start, end = (moment(p) if timed else str(p) for p in (bounds.start, bounds.end))
     return f"({column} >= {start} and {column} < {end})"
@@ -221,4 +225,4 @@ def _found(name: str, scene: Scene) -> str:
         model = resolve(name, known, scene.databases)
         return scene.stand_ins.get(model, model)
     except UnresolvedName as error:
-        raise UndefinedError(f"ref({name!r}): {error}") from None
+        raise Mistake(f"ref({name!r}): {error}") from None

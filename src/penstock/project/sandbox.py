@@ -18,8 +18,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from penstock.project.limits import MAX_CHARACTERS, MAX_RENDER_SECONDS
+from penstock.project.words import MAX_STEPS
 
-MAX_STEPS = 100_000
 OWN = "self_"
 """Jinja keeps `self` for its own blocks, so the name is rewritten before it is compiled."""
 BUILTIN = ("dict", "namespace")

@@ -16,77 +16,14 @@ from penstock.errors import ProjectError
 from penstock.project.limits import LONG_NUMBER, MAX_CHARACTERS, MAX_LOOPS, MAX_TREE, TOO_DEEP, long_number, too_deep
 from penstock.project.printed import only_printed
 from penstock.project.problems import did_you_mean
-from penstock.project.sandbox import BUILTIN, FILENAME, MAX_STEPS, Sandbox, deadline, given
+from penstock.project.sandbox import BUILTIN, FILENAME, Sandbox, deadline, given
+from penstock.project.words import Mistake, TemplateProblem
 
 _SCOPES: tuple[type[nodes.Node], ...] = (
     nodes.For, nodes.Assign, nodes.AssignBlock, nodes.Macro, nodes.CallBlock, nodes.With, nodes.Block, nodes.Import,
     nodes.FromImport, nodes.Include, nodes.Extends, nodes.FilterBlock, nodes.ScopedEvalContextModifier,
 )  # fmt: skip
 """Where a template may have names of its own."""
-
-
-class TemplateProblem(Exception):  # noqa: N818  # becomes a ProjectError once file and line are known
-    """A template that cannot be rendered; the line counts from the template's first."""
-
-    def __init__(self, message: str, line: int) -> None:
-        self.message, self.line = message, line
-        super().__init__(message)
-
-
-class Names:
-    """A few names in a template; a wrong one is an error that says which are there."""
-
-    __slots__ = ("_label", "_values")
-    _label: str
-    _values: Mapping[str, object]
-
-    def __init__(self, label: str, values: Mapping[str, object]) -> None:
-        self._label, self._values = label, values
-
-    def __getitem__(self, name: str) -> object:
-        if name not in self._values:
-            known = ", ".join(self._values) or "nothing"
-            raise UndefinedError(
-                f"{self._label} has no {name!r}{did_you_mean(str(name), self._values) or f'; it has {known}'}"
-            )
-        value = self._values[name]
-        if isinstance(value, Missing):
-            raise UndefinedError(value.why)
-        return value
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._values
-
-    def __str__(self) -> str:
-        raise UndefinedError(f"{self._label} is not a value; use one of {', '.join(self._values)}")
-
-
-class Missing:
-    """A name that exists, but not here."""
-
-    __slots__ = ("why",)
-
-    def __init__(self, why: str) -> None:
-        self.why = why
-
-
-class Span(Names):
-    """`bounds`, and `range`, which is Jinja's counting function too."""
-
-    __slots__ = ("_left",)
-    _left: int
-
-    def __init__(self, label: str, values: Mapping[str, object]) -> None:
-        super().__init__(label, values)
-        self._left = MAX_STEPS
-
-    def __call__(self, *arguments: int) -> range:
-        steps = range(*arguments)
-        # Counted over the whole rendering, or nested loops would multiply a limit that each of them keeps.
-        self._left -= len(steps)
-        if self._left < 0:
-            raise UndefinedError(f"range() counts further than {MAX_STEPS} steps in one template")
-        return steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +77,8 @@ def rendered(source: str, names: Mapping[str, object]) -> str:
                 pieces.append(piece)
     except (TemplateProblem, ProjectError):
         raise
+    except Mistake as error:
+        raise TemplateProblem(str(error), _line()) from None
     except UndefinedError as error:
         raise TemplateProblem(_undefined(error, names), _line()) from None
     except Exception as error:

@@ -22,6 +22,7 @@ from penstock.project.rendering import (
     render_scan,
 )
 from penstock.project.settings import Settings
+from penstock.project.words import TemplateProblem
 
 _SAME_FOR_ALL_CHUNKS = frozenset({"ref", "self", "dep", "env", "var", "external", "transformation"})
 """What a query may mention and still be shared; a new name is not among them until somebody has thought about it."""
@@ -54,7 +55,7 @@ class Trial:
         )
         try:
             uses = self._rendered(model, where)
-        except templates.TemplateProblem as problem:
+        except TemplateProblem as problem:
             self.problems.add(body_place(draft, problem.line), problem.message)
             return model
         sql, inputs = uses
@@ -91,15 +92,16 @@ class Trial:
                 self.problems.add(body_place(draft, templates.outline(sql).lines[name]), said)
             for scan in _SCANS if not unknown else ():
                 self._bounds_checked(render_scan(sql, where, scan, Inputs()))
-        except (templates.TemplateProblem, QueryProblem) as problem:
+        except (TemplateProblem, QueryProblem) as problem:
             self.problems.add(body_place(draft, problem.line), problem.message)
 
     def _rendered(self, model: IntervalModel, where: Scene) -> tuple[str, list[RefUse]]:
         """The first of several renderings; all of them must work."""
         first: tuple[str, list[RefUse]] | None = None
         choices = [group[0].model for group in model.dependencies]
-        for bounds in TRIAL_BOUNDS:
-            for lane in LANES:
+        alike = templates.names_used(model.sql) <= _SAME_FOR_ALL_CHUNKS  # then each trial would be the first one again
+        for bounds in TRIAL_BOUNDS[: 1 if alike else None]:
+            for lane in LANES[: 1 if alike else None]:
                 inputs = Inputs()
                 sql = render_model(
                     model.sql, where, bounds, choices=choices, ref=inputs, task_start=bounds.end, lane=lane
@@ -116,7 +118,7 @@ class Trial:
             return (), (), f"{mixed[0][0].model} has alternatives without a position"
         choices = [group[0].model for group in model.dependencies]
         found: dict[str, tuple[str, ...]] = {}
-        for lane in LANES:
+        for lane in LANES if "task" in templates.names_used(model.sql) else LANES[:1]:
             inputs = Inputs()
             text = render_model(model.sql, where, STAND_IN, choices=choices, ref=inputs, task_start=0, lane=lane)
             read = (n for n, use in enumerate(inputs.uses) if not use.all and self.positions.get(use.model))

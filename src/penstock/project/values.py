@@ -69,6 +69,11 @@ def inside(node: Node | None, key: str) -> Node | None:
     return node.get(key) if isinstance(node, Table) else None
 
 
+def variables(content: bytes) -> set[str]:
+    """The names of all variables that a file may ask for."""
+    return {match[2] for match in _VARIABLE.finditer(content.decode(errors="replace"))} if b"${" in content else set()
+
+
 def expanded(text: str, environ: Mapping[str, str]) -> str:
     """`text` with `${NAME}` read from the environment; `$${NAME}` stays `${NAME}`."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-from penstock.project import Project, unpack
+from penstock.project import Project, cache_of, unpack
 from penstock.runtime.definitions import unbundled
 from penstock.runtime.site import Site
 from penstock.state.records import World
@@ -30,6 +30,8 @@ class Revisions:
             return self._site
 
     def _stored(self, revision: str, state: State) -> Project:
-        own, known = self._own, self._site.project.analyses if self._site else self._own.analyses
+        own = self._own
+        if own.revision == revision:  # the same files in the same place, for the same target
+            return own
         files = unbundled(state.bundle(revision))
-        return unpack(files, own.root, self._environ, own.settings.target.name, known)
+        return unpack(files, own.root, self._environ, own.settings.target.name, cache_of(own.root))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,7 +14,7 @@ from penstock.engine.job import Step
 from penstock.engine.session import SparkSettings
 from penstock.errors import UnknownModelError, UsageError
 from penstock.models import IntervalModel, Model
-from penstock.project import Analysis, Project, find_root, load
+from penstock.project import Project, cache_of, load
 from penstock.runtime.definitions import bundle, definitions
 from penstock.runtime.site import Site
 from penstock.runtime.survey import superseded
@@ -137,27 +136,8 @@ def spark_settings(project: Project, environ: Mapping[str, str]) -> SparkSetting
 
 
 def open_project(root: Path, environ: Mapping[str, str], target: str | None, config: Path | None) -> Project:
-    """Load a project. What was found out about its queries is kept beside it, so that the next load is quick."""
-    kept = root / ".penstock" / "analyses.json"
-    known = _known_analyses(kept)
-    project = load(root, environ, target, config, known)
-    if dict(project.analyses) != known:
-        with suppress(OSError):  # a cache only: a project that cannot be written to works as well
-            kept.parent.mkdir(exist_ok=True)
-            kept.write_text(json.dumps({digest: asdict(found) for digest, found in project.analyses.items()}))
-    return project
-
-
-def _known_analyses(kept: Path) -> dict[str, Analysis]:
-    try:
-        return {digest: Analysis(**found) for digest, found in json.loads(kept.read_text()).items()}
-    except (OSError, ValueError, TypeError, AttributeError):
-        return {}
-
-
-def project_root(start: Path, config: Path | None) -> Path:
-    """The folder of the project: beside the given file, else found by walking up."""
-    return config.resolve().parent if config is not None else find_root(start)
+    """Load a project. What was found out about it is kept beside it, so that the next load is quick."""
+    return load(root, environ, target, config, cache_of(root))
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:

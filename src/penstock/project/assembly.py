@@ -1,0 +1,125 @@
+"""How do files become models? Every template is tried and every query analysed on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.models import Graph, IntervalModel, Model
+from penstock.models.fingerprint import fingerprint
+from penstock.project import templates, values
+from penstock.project.analysis import Analysis
+from penstock.project.build import Builder
+from penstock.project.drafts import Draft, draft
+from penstock.project.files import model_files
+from penstock.project.kept import Meaning, Typed
+from penstock.project.link import Linked, Linker
+from penstock.project.problems import Problems, Where, did_you_mean
+from penstock.project.settings import Settings
+from penstock.project.trial import Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """What files mean, with all that was found out on the way."""
+
+    meaning: Meaning
+    typed: Mapping[str, Typed]
+    analyses: Mapping[str, Analysis]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    environ: Mapping[str, str] = field(repr=False)
+    settings: Settings
+    files: Mapping[str, bytes] = field(repr=False)
+    known: Mapping[str, Analysis] = field(repr=False)
+    """Analyses remembered from an earlier reading, by digest."""
+
+
+def assembled(reading: Reading, problems: Problems) -> Assembled:
+    """The models; all mistakes together are one ProjectErrors."""
+    drafts = _drafts(reading, problems)
+    links = Linker(drafts, reading.settings, problems).linked()
+    builder = Builder(drafts, reading.settings, problems)
+    positions = {name: values.typed(one.keys.get("position")) for name, one in drafts.items()}
+    trial = Trial(reading.settings, positions, problems, reading.known)
+    models: list[Model] = []
+    for one in drafts.values():
+        if one.enabled and one.type == "source":
+            source = builder.source(one)
+            trial.source(one, source)
+            models.append(source)
+    intervals = (linked for linked in links.values() if linked.draft.type == "interval")
+    models += [_interval_model(linked, builder, trial, problems) for linked in intervals]
+    problems.raise_if_any()
+    graph = Graph.of(tuple(models))
+    prints = {name: fingerprint(model, _used(model, reading.settings)) for name, model in graph.models.items()}
+    return Assembled(
+        meaning=Meaning(graph, prints, problems.notices),
+        typed={name: _typed(drafts[name]) for name in graph.models},
+        analyses=trial.analyses,
+    )
+
+
+def _typed(draft: Draft) -> Typed:
+    return Typed(values.typed(draft.typed.get("location")), values.text_map(draft.typed.get("env")))
+
+
+def _interval_model(linked: Linked, builder: Builder, trial: Trial, problems: Problems) -> IntervalModel:
+    before = problems.count
+    model = builder.interval_model(linked)
+    sound = linked.draft.sound and problems.count == before
+    if not linked.readable:
+        return model
+    tried = trial.model(linked, model, sound)
+    if sound and problems.count == before:
+        builder.check_bounded(linked, tried)
+    return tried
+
+
+def _drafts(reading: Reading, problems: Problems) -> dict[str, Draft]:
+    """Every model by name, disabled ones too; two files with one name are an error."""
+    found: dict[str, Draft] = {}
+    folded: dict[str, Draft] = {}
+    for file in model_files(reading.files, reading.settings, problems):
+        made = draft(file, reading.settings, reading.environ, problems)
+        if made is None:
+            continue
+        first = folded.setdefault(made.name.lower(), made)
+        if first is made:
+            found[made.name] = made
+            continue
+        said = f"two files are the model {made.name}: {first.file.file} and {file.file}"
+        if first.name != made.name:
+            said = f"{first.file.file} is the model {first.name} and {file.file} is {made.name}"
+            said = f"{said}: names that differ in letter case only are one table to Spark and to many file systems"
+        problems.add(Where(file.file, made.where.line), said)
+    overrides = reading.settings.overrides
+    for name in overrides.entries:
+        if name not in found:
+            problems.add(overrides.at(name), f"overrides: there is no model {name!r}{did_you_mean(name, found)}")
+    return found
+
+
+def _used(model: Model, settings: Settings) -> dict[str, object]:
+    """The values of `env`, `var` and `self.interval` that the model's template can see."""
+    sql = model.sql if isinstance(model, IntervalModel) else model.bounds_sql
+    if sql is None:
+        return {}
+    told = templates.outline(sql)
+    names = told.names
+    used: dict[str, object] = {}
+    if "env" in names:
+        members = told.members("env")
+        used |= {f"env.{key}": text for key, text in model.env.items() if members is None or key in members}
+    if "var" in names:
+        asked = told.constants("var")
+        used |= {f"var.{key}": value for key, value in settings.vars.items() if asked is None or key in asked}
+    if isinstance(model, IntervalModel) and "self" in names:
+        own = told.members("self")
+        used |= {"self.interval": model.interval.max} if own is None or "interval" in own else {}
+    for kind, database in settings.databases.items():
+        if kind in names:
+            used[kind] = database
+    return used

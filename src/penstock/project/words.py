@@ -1,0 +1,78 @@
+"""Which names can a template speak of, and what does it say when one is wrong?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.project.problems import did_you_mean
+
+MAX_STEPS = 100_000
+"""What one rendering may do: loops, calls and `range()` count."""
+
+
+class Mistake(Exception):  # noqa: N818  # becomes a TemplateProblem once its line is known
+    """What a name says to a template that uses it wrongly."""
+
+
+class TemplateProblem(Exception):  # noqa: N818  # becomes a ProjectError once file and line are known
+    """A template that cannot be rendered; the line counts from the template's first."""
+
+    def __init__(self, message: str, line: int) -> None:
+        self.message, self.line = message, line
+        super().__init__(message)
+
+
+class Names:
+    """A few names in a template; a wrong one is an error that says which are there."""
+
+    __slots__ = ("_label", "_values")
+    _label: str
+    _values: Mapping[str, object]
+
+    def __init__(self, label: str, values: Mapping[str, object]) -> None:
+        self._label, self._values = label, values
+
+    def __getitem__(self, name: str) -> object:
+        if name not in self._values:
+            known = ", ".join(self._values) or "nothing"
+            raise Mistake(
+                f"{self._label} has no {name!r}{did_you_mean(str(name), self._values) or f'; it has {known}'}"
+            )
+        value = self._values[name]
+        if isinstance(value, Missing):
+            raise Mistake(value.why)
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __str__(self) -> str:
+        raise Mistake(f"{self._label} is not a value; use one of {', '.join(self._values)}")
+
+
+class Missing:
+    """A name that exists, but not here."""
+
+    __slots__ = ("why",)
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+
+class Span(Names):
+    """`bounds`, and `range`, which is Jinja's counting function too."""
+
+    __slots__ = ("_left",)
+    _left: int
+
+    def __init__(self, label: str, values: Mapping[str, object]) -> None:
+        super().__init__(label, values)
+        self._left = MAX_STEPS
+
+    def __call__(self, *arguments: int) -> range:
+        steps = range(*arguments)
+        # Counted over the whole rendering, or nested loops would multiply a limit that each of them keeps.
+        self._left -= len(steps)
+        if self._left < 0:
+            raise Mistake(f"range() counts further than {MAX_STEPS} steps in one template")
+        return steps
