@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import gc
 import sys
-import traceback
 from typing import Annotated
 
 import click
@@ -342,10 +342,13 @@ def shared(
 def main() -> None:
     """Run a command; errors become one message and an exit code, in JSON when that was asked for."""
     as_json = "--json" in sys.argv
+    gc.set_threshold(20_000, 20, 20)  # reading a project makes many values and hardly any garbage
     try:
         code = app(prog_name="penstock", standalone_mode=not as_json)
     except PenstockError as error:
         if {"-v", "--verbose"} & set(sys.argv):
+            import traceback
+
             traceback.print_exc()
         _report(error, as_json)
         sys.exit(error.exit_code)

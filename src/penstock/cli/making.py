@@ -94,9 +94,9 @@ def work(
             }
         )
         return summary.failed
-    from penstock.cli.bars import Bars
+    from penstock.cli.bars import shown
 
-    with Bars() as bars:
+    with shown() as bars:
         summary = work_on(workspace, models, bars)
     if not summary.tasks and not summary.failed:
         spark = "; Spark was not started" if not summary.spark_started else ""

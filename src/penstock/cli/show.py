@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from shutil import get_terminal_size
+from unicodedata import combining, east_asian_width
+
+import click
 
 from penstock.models.axis import shown
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
 
 STYLES = {"ok": "green", "lagging": "yellow", "blocked": "red", "failing": "bold red", "suspended": "red"}
 STYLES |= {"new": "green", "rebuild": "yellow", "removed": "red", "dead": "bold red", "succeeded": "green"}
 
+_RIGHT = ("rows", "seconds", "intervals")
 _AGES = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
-
-
-def console() -> Console:
-    """Colours and width of the terminal; wide plain lines when there is none."""
-    from rich.console import Console
-
-    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=220, no_color=True)
 
 
 def print_json(value: object) -> None:
@@ -31,23 +25,60 @@ def print_json(value: object) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
+    """Columns as wide as their widest cell; where that is more than the terminal has, long cells are folded."""
+    cells = [["" if value is None else str(value) for value in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    if not _plain("".join(map("".join, cells))) or sum(widths) + 2 * len(widths) - 2 > _width():
+        _print_folded(columns, cells, _width())
+        return
+    print(_row(columns, columns, widths, "bold"))  # noqa: T201
+    for row in cells:
+        print(_row(columns, row, widths))  # noqa: T201
+
+
+def _row(columns: Sequence[str], row: Sequence[str], widths: Sequence[int], style: str = "") -> str:
+    padded = (
+        text.rjust(width) if column in _RIGHT else text.ljust(width)
+        for column, text, width in zip(columns, row, widths, strict=True)
+    )
+    return "  ".join(
+        padded_text if not (found := style or STYLES.get(text, "")) else _styled(padded_text, found)
+        for padded_text, text in zip(padded, row, strict=True)
+    )
+
+
+def _print_folded(columns: Sequence[str], cells: Iterable[Iterable[str]], width: int) -> None:
+    from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for column in columns:
-        table.add_column(
-            column, overflow="fold", justify="right" if column in ("rows", "seconds", "intervals") else "left"
-        )
-    for row in rows:
-        table.add_row(*(cell(value) for value in row))
-    console().print(table)
+        table.add_column(column, overflow="fold", justify="right" if column in _RIGHT else "left")
+    for row in cells:
+        table.add_row(*(Text(text, style=STYLES.get(text, "")) for text in row))
+    # a wide plain page where nobody looks at a terminal
+    console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=width, no_color=True)
+    console.print(table)
 
 
-def cell(value: object) -> Text:
-    from rich.text import Text
+def _width() -> int:
+    return get_terminal_size().columns if sys.stdout.isatty() else 220
 
-    text = "" if value is None else str(value)
-    return Text(text, style=STYLES.get(text, ""))
+
+def _plain(text: str) -> bool:
+    """Every character is one column wide."""
+    if text.isascii():
+        return text.isprintable()
+    return text.isprintable() and all(east_asian_width(one) not in "WF" and not combining(one) for one in text)
+
+
+def _styled(text: str, style: str) -> str:
+    """For people at a terminal only; a command that prints in colour need not import a library for it."""
+    if not sys.stdout.isatty() or "NO_COLOR" in os.environ or not style:
+        return text
+    words = style.split()
+    return click.style(text, fg=next((word for word in words if word != "bold"), None), bold="bold" in words or None)
 
 
 def span(pairs: object, axis: str | None) -> str:
@@ -61,9 +92,7 @@ def span(pairs: object, axis: str | None) -> str:
 
 
 def line(text: str, style: str = "") -> None:
-    from rich.text import Text
-
-    console().print(Text(text, style=style), soft_wrap=True)
+    print(_styled(text, style))  # noqa: T201
 
 
 def count(number: int, thing: str) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 _FORMAT = "penstock cache 1"
 _MAX_BYTES = 100_000_000
@@ -44,13 +44,13 @@ class Cache:
             return
         with suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
-            handle, made = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".new")
+            made = self.folder / f".{uuid4().hex}.new"
             try:
-                with os.fdopen(handle, "wb") as file:
+                with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                     file.write(_head(key, body) + b"\n" + body)
-                Path(made).replace(self.folder / f"{name}.json")
+                made.replace(self.folder / f"{name}.json")
             except BaseException:
-                Path(made).unlink(missing_ok=True)
+                made.unlink(missing_ok=True)
                 raise
             self._prune()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -176,6 +175,8 @@ def _read_sql(file: str, kind: Kind, text: str, problems: Problems) -> ModelFile
 
 
 def _read_python(file: str, kind: Kind, text: str) -> ModelFile:
+    import ast  # noqa: PLC0415  # a Python model is rare
+
     # Mistakes inside go unreported: a Python model is refused as a whole, and its name is all that matters.
     try:
         docstring = ast.get_docstring(ast.parse(text)) or ""

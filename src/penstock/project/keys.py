@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.models import ModelType
-from penstock.planner import cadence
 from penstock.project.limits import MAX_NAME, MAX_SCHEMA_NAME, MAX_SPAN
 from penstock.project.shapes import (
     FLAG,
@@ -20,6 +19,7 @@ from penstock.project.shapes import (
     Choice,
     Either,
     Key,
+    Later,
     ListOf,
     MapOf,
     Parsed,
@@ -38,11 +38,19 @@ _BUILT = _INTERVAL | _DYNAMIC | _FULL
 _ALL = _SOURCE | _BUILT
 
 
-_SCHEDULE = f"a schedule: {cadence.WRITTEN_AS}"
-SCHEDULE = Parsed(_SCHEDULE, cadence.PATTERN, cadence.parse)
-SCHEDULE_OR_OFF = Either(
-    (Choice(("off",)), Parsed(f"{_SCHEDULE}, or off", cadence.PATTERN, cadence.parse)), f"{_SCHEDULE}, or off"
-)
+def _schedule(also: str = "") -> Shape:
+    from penstock.planner import cadence  # noqa: PLC0415  # the planner comes with it, and few projects have schedules
+
+    return Parsed(f"a schedule: {cadence.WRITTEN_AS}{also}", cadence.PATTERN, cadence.parse)
+
+
+def _schedule_or_off() -> Shape:
+    schedule = _schedule(", or off")
+    return Either((Choice(("off",)), schedule), schedule.expected)
+
+
+SCHEDULE = Later(_schedule)
+SCHEDULE_OR_OFF = Later(_schedule_or_off)
 
 _DEPENDENCY_NAME = text(
     'a model\'s name such as raw.orders, orders or "{{external}}.orders"',

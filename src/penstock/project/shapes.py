@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, cast
 
 from penstock.errors import nearest
 from penstock.intervals import MAX_POSITION, MIN_POSITION
@@ -214,6 +214,31 @@ class Either:
 
     def schema(self) -> dict[str, Json]:
         return {"anyOf": [shape.schema() for shape in self.shapes]}
+
+
+class Later:
+    """A shape that is made when it is first asked for."""
+
+    def __init__(self, make: Callable[[], Shape]) -> None:
+        self._make, self._made = make, cast("Shape | None", None)
+
+    @property
+    def _shape(self) -> Shape:
+        self._made = self._made or self._make()
+        return self._made
+
+    @property
+    def expected(self) -> str:
+        return self._shape.expected
+
+    def fits(self, node: Node) -> bool:
+        return self._shape.fits(node)
+
+    def clean(self, node: Node, name: str, problems: Problems) -> Node | None:
+        return self._shape.clean(node, name, problems)
+
+    def schema(self) -> dict[str, Json]:
+        return self._shape.schema()
 
 
 @dataclass(frozen=True, slots=True)
