@@ -31,9 +31,10 @@ check: $(STAMP)  ## format, lint, types, layers, fast tests
 test: check  ## everything: real PostgreSQL, Spark and Delta
 	$(TEST_ENV) $(BIN)/python scripts/test.py
 
-chaos: $(STAMP)  ## CHAOS_DAYS simulated, then real processes for CHAOS_SECONDS, killed, stopped and cut off; PENSTOCK_SEED tells a story again
+chaos: $(STAMP)  ## CHAOS_DAYS simulated, then real processes for CHAOS_SECONDS, killed, stopped and cut off, then the same with Spark; PENSTOCK_SEED tells a story again
 	$(TEST_ENV) PENSTOCK_DAYS=$(CHAOS_DAYS) $(BIN)/python -m pytest -q -s tests/integration/test_simulation.py -k 'quiet or control'
 	$(TEST_ENV) PENSTOCK_CHAOS_SECONDS=$(CHAOS_SECONDS) $(BIN)/python -m pytest -q -s tests/crash/test_chaos.py
+	$(TEST_ENV) PENSTOCK_CHAOS_SECONDS=$(CHAOS_SECONDS) $(BIN)/python -m pytest -q -s tests/crash/test_chaos_spark.py
 
 fuzz: $(STAMP)  ## many more examples in every test that draws its own
 	$(TEST_ENV) PENSTOCK_FUZZ=1 PYTHONPATH=tests/support $(BIN)/python -m pytest -q -p fuzzing --hypothesis-profile=fuzz \
