@@ -23,7 +23,8 @@ from penstock.runtime.workspace import Workspace
 
 STATUS = {
     "name", "type", "desired", "health", "reason", "generation", "location", "snapshot", "axis", "coverage", "gaps",
-    "available", "stale", "stale_since", "stale_seconds", "permanent_gaps", "expired_before", "cursor", "inputs",
+    "available", "stale", "stale_since", "stale_seconds", "permanent_gaps", "expired_before", "ignored_rows",
+    "ignored_since", "cursor", "inputs",
     "data_timestamp", "lag_seconds", "target_lag_seconds", "tasks", "last_error",
 }  # fmt: skip
 TASK = {

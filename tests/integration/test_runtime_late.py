@@ -246,6 +246,25 @@ def test_a_late_row_after_retention_does_not_make_it_a_delete_and_a_restore_undo
     )
 
 
+def test_rows_that_come_below_what_has_expired_are_counted_and_told_and_nothing_is_computed(copied: Deployment) -> None:
+    DeltaTable(str(copied.landing("numbers"))).delete("n < 50")
+    copied.run()
+    assert source(copied).expired_pos == 50
+    assert source(copied).ignored_since is None, "what retention takes is not late"
+    done = copied.tasks()
+    copied.land("numbers", [3, 7])
+    copied.run()
+    first = source(copied)
+    assert (first.ignored_rows, first.ignored_since is not None) == (2, True)
+    copied.land("numbers", [8, 60])
+    copied.run()
+    assert (source(copied).ignored_rows, source(copied).ignored_since) == (3, first.ignored_since)
+    shown = copied.status("raw.numbers")
+    assert (shown["health"], shown["ignored_rows"]) == ("ok", 3)
+    assert "3 rows came or changed before 50, which has expired: nothing was computed with them" in str(shown["reason"])
+    assert [chunk.start for task in copied.tasks()[len(done) :] for chunk in task.order.chunks] == [60]
+
+
 def test_nothing_made_of_expired_rows_is_lost_when_nobody_can_tell_what_was_deleted(
     copied: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,10 @@ class Noticed:
     changed: Changed
     expired_pos: int | None
     """Rows below have left at the old end, now or earlier."""
+    ignored: bool = False
+    """Others came or changed below that since."""
+    ignored_rows: int | None = None
+    """How many, if anybody can say it."""
 
 
 def anybody_cares(source: Source, graph: Graph) -> bool:
@@ -60,6 +64,7 @@ def judged(found: LogChanges, expired_pos: int | None, read: IntervalSet) -> Not
     Nothing below what has expired is a change: there is nothing left to compute it with.
     """
     pending: list[Changed] = []
+    ignored: list[Changed] = []
     for one in found.commits:
         if one.first is not None and _is_retention(one, one.first, read):
             expired_pos = one.first if expired_pos is None else max(one.first, expired_pos)
@@ -70,7 +75,10 @@ def judged(found: LogChanges, expired_pos: int | None, read: IntervalSet) -> Not
         if one.rewinds and expired_pos is not None and one.changed.ranges.within(MIN_POSITION, expired_pos):
             expired_pos = _lowered(expired_pos, one.first, read)
         pending.append(one.changed)
-    return Noticed(_from(together(pending), MIN_POSITION if expired_pos is None else expired_pos), expired_pos)
+        if expired_pos is not None and one.changed.ranges.within(MIN_POSITION, expired_pos):
+            ignored.append(_below(one.changed, expired_pos))
+    changed = _from(together(pending), MIN_POSITION if expired_pos is None else expired_pos)
+    return Noticed(changed, expired_pos, bool(ignored), _row_count(ignored))
 
 
 def _is_retention(commit: CommitChanges, first: int, read: IntervalSet) -> bool:
@@ -95,6 +103,19 @@ def _from(changed: Changed, start: int) -> Changed:
     """The changes from a position on."""
     rows = ((Interval(max(part.start, start), part.end), count) for part, count in changed.rows if part.end > start)
     return Changed(changed.ranges.within(start, MAX_POSITION), tuple(rows))
+
+
+def _below(changed: Changed, end: int) -> Changed:
+    rows = ((part, count) for part, count in changed.rows if part.end <= end)
+    return Changed(changed.ranges.within(MIN_POSITION, end), tuple(rows))
+
+
+def _row_count(changes: list[Changed]) -> int | None:
+    """None when somewhere nobody counted."""
+    counted = [IntervalSet.of(part for part, _ in one.rows) for one in changes]
+    if any(one.ranges - known for one, known in zip(changes, counted, strict=True)):
+        return None
+    return sum(count for one in changes for _, count in one.rows)
 
 
 def _readings(source: Source, graph: Graph) -> list[tuple[IntervalModel, Dependency]]:

@@ -148,6 +148,10 @@ class Observer:
             # a snapshot is never kept without what changed up to it
             return Sight(known, replace(known, error=contained(error, source=source.name).message), UNCHANGED)
         record = replace(record, observed_at=world.at, error=None, expired_pos=noticed.expired_pos)
+        if noticed.ignored:
+            record = _with_ignored(record, noticed.ignored_rows, world.at)
+        elif noticed.expired_pos is None:
+            record = replace(record, ignored_rows=None, ignored_since=None)
         return Sight(known, record, noticed.changed, more)
 
     def _noticed(self, source: Source, known: SourceRecord, record: SourceRecord, world: World) -> Noticed:
@@ -266,6 +270,15 @@ def keep(state: State, sight: Sight) -> None:
         state.record_source_error(record.model, record.error)
     elif record != known:
         state.record_source(record, known.snapshot, sight.changed, expected_table=known.table_id)
+
+
+def _with_ignored(record: SourceRecord, rows: int | None, now: datetime) -> SourceRecord:
+    """That so many more rows are too late to be of use; once nobody can say how many, nobody can."""
+    first = record.ignored_since is None
+    before = 0 if first else record.ignored_rows
+    known = rows is not None and before is not None
+    total = (before or 0) + (rows or 0) if known else None
+    return replace(record, ignored_rows=total, ignored_since=now if first else record.ignored_since)
 
 
 def _refuse_plain_numbers(source: Source, columns: Mapping[str, str]) -> None:

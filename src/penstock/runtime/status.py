@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -13,9 +13,10 @@ from penstock.planner.observation import Observation, Wait
 from penstock.planner.plan import permanent_gaps, plan
 from penstock.planner.ready import gaps, readiness
 from penstock.planner.verdicts import held_words
+from penstock.planner.words import place
 from penstock.runtime.site import Site
 from penstock.runtime.survey import Survey, stale_cells
-from penstock.state.records import Reopened, Work, WorkerRecord, World
+from penstock.state.records import Reopened, SourceRecord, Work, WorkerRecord, World
 from penstock.tasks import Frontier, Order
 
 
@@ -72,7 +73,7 @@ def _source(site: Site, survey: Survey, source: Source) -> dict[str, object]:
         offered = IntervalSet.of([(record.min_pos, record.end_pos - source.lag)])
     seen = survey.input(source.name, axis or SECOND)
     error = record.error if record else None
-    reason = error or (seen.why_empty if not seen.available else "observed")
+    reason = error or (seen.why_empty if not seen.available else "; ".join(_observed(record, axis)))
     fresh = _moment(record.end_pos if record else None, axis)
     return {
         "name": source.name,
@@ -90,12 +91,24 @@ def _source(site: Site, survey: Survey, source: Source) -> dict[str, object]:
         **_staleness(IntervalSet(), None, world.at),
         "permanent_gaps": [],
         "expired_before": record.expired_pos if record else None,
+        "ignored_rows": record.ignored_rows if record else None,
+        "ignored_since": iso(record.ignored_since) if record else None,
         "cursor": None,
         "inputs": None,
         **_freshness(fresh, world.at),
         "tasks": _tasks(Work()),
         "last_error": error,
     }
+
+
+def _observed(record: SourceRecord | None, axis: str | None) -> Iterator[str]:
+    """How a source is seen, and what of it is of no use any more."""
+    yield "observed" if record is None or record.watched is None else record.watched
+    if record is not None and record.ignored_since is not None and record.expired_pos is not None:
+        rows = "rows" if record.ignored_rows is None else f"{record.ignored_rows} rows"
+        below = place(record.expired_pos, axis or SECOND)
+        since = f"{record.ignored_since.astimezone(UTC):%Y-%m-%d %H:%M}"
+        yield f"since {since} {rows} came or changed before {below}, which has expired: nothing was computed with them"
 
 
 def _interval(site: Site, survey: Survey, model: IntervalModel, inputs: Mapping[int, Frontier]) -> dict[str, object]:
@@ -123,6 +136,8 @@ def _interval(site: Site, survey: Survey, model: IntervalModel, inputs: Mapping[
         **_staleness(stale, world.reopened.get(model.name), world.at),
         "permanent_gaps": [[[gap.start, gap.end], why] for gap, why in permanent_gaps(seen)],
         "expired_before": None,
+        "ignored_rows": None,
+        "ignored_since": None,
         "cursor": _cursor(replace(seen, covered=covered)),
         "inputs": _inputs(inputs.get(generation.no)) if generation and covered else None,
         **_freshness(fresh, world.at),

@@ -17,7 +17,7 @@ order by g.no;
 -- name: world_sources
 -- With the error of the last look, beside the bounds of the last good one.
 select s.model, s.table_id, s.snapshot, s.schema_hash, s.columns, s.min_pos, s.end_pos, s.bytes, s.rows,
-  s.full_scan_at, s.incremental_scan_at, s.observed_at, s.error, s.expired_pos
+  s.full_scan_at, s.incremental_scan_at, s.observed_at, s.error, s.expired_pos, s.watched, s.ignored_rows, s.ignored_since
 from source s join model m on m.id = s.model
 where m.removed_at is null;
 
