@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from penstock.engine.changes import CommitChanges, LogChanges
-from penstock.engine.tally import together
 from penstock.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.models import Dependency, Graph, IntervalModel, Source
 from penstock.state.records import SourceRecord, World
 from penstock.tasks import UNCHANGED, Changed
+
+if TYPE_CHECKING:
+    from penstock.engine.changes import CommitChanges, LogChanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ def judged(found: LogChanges, expired_pos: int | None, read: IntervalSet) -> Not
 
     Nothing below what has expired is a change: there is nothing left to compute it with.
     """
+    from penstock.engine.tally import together  # Arrow comes with it, and most looks find nothing
+
     pending: list[Changed] = []
     ignored: list[Changed] = []
     for one in found.commits:
