@@ -13,6 +13,8 @@ MOST_ALIKE = 10
 """So many chunks that were planned one by one and failed alike, with no success between, speak for all."""
 FIRST_PAUSE_SECONDS = 30.0
 LONGEST_PAUSE_SECONDS = 600.0
+_CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
+"""What Spark calls the error; the words after it quote whatever the rows hold."""
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'")
 _NUMBER = re.compile(r"\d+")
 Chunks = tuple[Interval, ...]
@@ -31,7 +33,9 @@ class Failed:
 
 def signature(error: str) -> str:
     """What two failures have in common that are alike: everything but values, numbers and positions."""
-    return _NUMBER.sub("#", _QUOTED.sub("''", error)).strip()
+    named = _CONDITION.search(error)
+    words = error if named is None else error[: named.end()]
+    return _NUMBER.sub("#", _QUOTED.sub("''", words)).strip()
 
 
 def probes(chunks: Sequence[Interval]) -> Chunks:
