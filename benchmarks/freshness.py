@@ -89,19 +89,19 @@ def repaired(state: State, number: int) -> bool:
     return row is not None and int(row[0]) >= number
 
 
-def measured(root: Path, state: State, times: int) -> dict[str, list[list[float]]]:
+def measured(root: Path, state: State, times: int, pause: float) -> dict[str, list[list[float]]]:
     """By kind, the parts of each time; the pauses let the source rest a little, as sources do."""
     found: dict[str, list[list[float]]] = {"new rows": [], "a late row": []}
     wait(state, lambda: reached(state, STEP))
     end = STEP
     for turn in range(times):
-        time.sleep(2.0 + 0.37 * (turn % 5))
+        time.sleep(pause + 0.37 * (turn % 5))
         began = datetime.now(UTC)
         land(root, range(end, end + STEP))
         end += STEP
         wait(state, lambda end=end: reached(state, end))  # type: ignore[misc]
         found["new rows"].append(parts(state, began))
-        time.sleep(2.0 + 0.37 * (turn % 5))
+        time.sleep(pause + 0.37 * (turn % 5))
         began = datetime.now(UTC)
         land(root, range(turn, turn + 1))
         wait(state, lambda turn=turn: repaired(state, turn + 1))  # type: ignore[misc]
@@ -118,8 +118,8 @@ def parts(state: State, began: datetime) -> list[float]:
 
 
 def main() -> None:
-    options = arguments(__doc__ or "", quick="two times, with an engine that needs no JVM")
-    times = 2 if options.quick else 15
+    options = arguments(__doc__ or "", quick="once, with an engine that needs no JVM")
+    times, pause = (1, 0.1) if options.quick else (12, 2.0)
     with scratch() as root:
         build(root)
         support = str(Path(__file__).parent.parent / "tests" / "support")
@@ -129,7 +129,7 @@ def main() -> None:
             process = subprocess.Popen(command, cwd=root, stdout=log, stderr=subprocess.STDOUT)
             try:
                 with open_workspace(root, os.environ) as workspace:
-                    found = measured(root, workspace.state, times)
+                    found = measured(root, workspace.state, times, pause)
             finally:
                 process.terminate()
                 process.wait(60)

@@ -37,6 +37,11 @@ def test_every_parents_commit_is_followed_by_a_child(tmp_path: Path) -> None:
     assert [(row["to"], row["times"]) for row in rows][2:] == [("child's task", 3), ("child starts", 3)]
 
 
+def test_a_commit_and_a_late_row_reach_the_second_model(tmp_path: Path) -> None:
+    rows = measured("freshness", tmp_path)
+    assert [row["what"] for row in rows if row["part"] == "all"] == ["new rows", "a late row"]
+
+
 def test_a_round_orders_exactly_what_follows_from_what_moved(tmp_path: Path) -> None:
     orders = {(row["coverage"], row["case"]): row["orders"] for row in measured("scheduler", tmp_path)}
     expected = {"cold start": 0, "nothing changed": 0, "sweep": 0, "one source moved": 5, "one model committed": 1}

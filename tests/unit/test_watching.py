@@ -12,6 +12,7 @@ from penstock.planner.watching import (
     FIRST_SLICE,
     GLANCE_SECONDS,
     QUIET_SECONDS,
+    SETTLING_SECONDS,
     gathered_at,
     glance_seconds,
     next_slice,
@@ -49,13 +50,25 @@ def test_quick_slices_grow_and_slow_ones_shrink() -> None:
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def test_one_change_is_gathered_once_it_has_been_quiet() -> None:
-    assert gathered_at(NOON, NOON, 30) == NOON + timedelta(seconds=QUIET_SECONDS)
+def later(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
 
 
-def test_changes_that_go_on_are_gathered_for_as_long_as_the_project_says() -> None:
-    assert gathered_at(NOON, NOON + timedelta(seconds=29.5), 30) == NOON + timedelta(seconds=30)
+@pytest.mark.parametrize("repaired", [None, later(-60), later(-QUIET_SECONDS)])
+def test_what_changes_after_a_calm_is_repaired_almost_at_once(repaired: datetime | None) -> None:
+    assert gathered_at(NOON, NOON, repaired, 30) == later(SETTLING_SECONDS)
+    assert gathered_at(NOON, later(0.4), repaired, 30) == later(0.4 + SETTLING_SECONDS)
+
+
+def test_what_changes_again_right_after_its_repair_is_gathered_until_it_is_quiet() -> None:
+    assert gathered_at(NOON, NOON, later(-1), 30) == later(QUIET_SECONDS)
+    assert gathered_at(NOON, later(7), later(-1), 30) == later(7 + QUIET_SECONDS)
+
+
+@pytest.mark.parametrize("repaired", [None, later(-1)])
+def test_changes_that_go_on_are_gathered_for_as_long_as_the_project_says(repaired: datetime | None) -> None:
+    assert gathered_at(NOON, later(29.9), repaired, 30) == later(30)
 
 
 def test_a_project_that_does_not_want_to_wait_does_not() -> None:
-    assert gathered_at(NOON, NOON + timedelta(seconds=5), 0) == NOON
+    assert gathered_at(NOON, later(5), later(-1), 0) == NOON

@@ -13,8 +13,10 @@ FIRST_SLICE = 64
 _LARGEST_SLICE = 1024
 _SMALLEST_SLICE = 4
 _QUICK_SECONDS, _SLOW_SECONDS = 1.0, 4.0
-QUIET_SECONDS = 1.5
-"""Changes that come a second apart belong together: a log is asked for its next commit that often."""
+SETTLING_SECONDS = 0.5
+"""One writer's commits may come in quick succession: what changes after a calm is repaired this soon."""
+QUIET_SECONDS = 3.0
+"""What goes on changing is gathered until it stops for so long."""
 
 
 def glance_seconds(rested_seconds: float, scan_seconds: float) -> float:
@@ -29,6 +31,11 @@ def next_slice(commits: int, seconds: float) -> int:
     return min(commits * 2, _LARGEST_SLICE) if seconds < _QUICK_SECONDS else commits
 
 
-def gathered_at(first: datetime, last: datetime, most_seconds: float) -> datetime:
-    """When what changed is computed again: once it has been quiet for a moment, or has waited for long enough."""
-    return min(last + timedelta(seconds=QUIET_SECONDS), first + timedelta(seconds=most_seconds))
+def gathered_at(first: datetime, last: datetime, repaired: datetime | None, most_seconds: float) -> datetime:
+    """When what changed, at first and at last, is computed again: at once after a calm, else when it has become quiet.
+
+    What was `repaired` just before is likely to go on changing. Nothing waits longer than `most_seconds`.
+    """
+    calm = repaired is None or first - repaired >= timedelta(seconds=QUIET_SECONDS)
+    quiet = timedelta(seconds=SETTLING_SECONDS if calm else QUIET_SECONDS)
+    return min(last + quiet, first + timedelta(seconds=most_seconds))

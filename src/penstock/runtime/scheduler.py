@@ -69,6 +69,8 @@ class Scheduler:
     _full: Due = field(default_factory=dict)
     """Lanes that were due while nobody had taken their last orders."""
     _forward_at: dict[str, datetime] = field(default_factory=dict)
+    _repaired_at: dict[str, datetime] = field(default_factory=dict)
+    """By model: when that lane was last ordered."""
     _audited: datetime | None = None
     _auditing: Iterator[str | None] | None = None
 
@@ -189,8 +191,9 @@ class Scheduler:
             found = [order for order in found if order.lane != "repair"]
             self._later.setdefault(name, set()).add("repair")
             self._later_seconds = min(self._later_seconds, wait)
-        if any(order.lane == "forward" for order in found):
-            self._forward_at[name] = world.at
+        for lane, times in (("forward", self._forward_at), ("repair", self._repaired_at)):
+            if any(order.lane == lane for order in found):
+                times[name] = world.at
         yield from found
 
     def _gathers(self, site: Site, world: World, name: str, repairs: IntervalSet) -> float:
@@ -199,7 +202,8 @@ class Scheduler:
         if reopened is None or not reopened.gathers:
             return 0.0
         most = site.project.settings.scheduler.repair_delay_seconds
-        return (gathered_at(reopened.since, reopened.latest, most) - world.at).total_seconds()
+        ripe = gathered_at(reopened.since, reopened.latest, self._repaired_at.get(name), most)
+        return (ripe - world.at).total_seconds()
 
     def _too_soon(self, model: IntervalModel, now: datetime) -> bool:
         last = self._forward_at.get(model.name)
