@@ -93,11 +93,8 @@ def revisions() -> tuple[Project, ...]:
     matter, sql = MODELS["slow"]
     other_cadence = MODELS | {"slow": (matter.replace("20m", "45m").replace("10 */2", "30 */1"), sql)}
     fewer = {name: one for name, one in MODELS.items() if name != "rolling"}
-    found: list[Project] = []
-    for models in (MODELS, other_query, other_leaf, other_cadence, fewer):
-        known = found[-1].analyses if found else {}
-        found.append(unpack(_files(models), Path("/nowhere"), environ(), known=known))
-    return tuple(found)
+    told = (MODELS, other_query, other_leaf, other_cadence, fewer)
+    return tuple(unpack(_files(models), Path("/nowhere"), environ()) for models in told)
 
 
 def environ() -> dict[str, str]:
