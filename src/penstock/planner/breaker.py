@@ -14,7 +14,7 @@ MOST_ALIKE = 10
 FIRST_PAUSE_SECONDS = 30.0
 LONGEST_PAUSE_SECONDS = 600.0
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
-"""What Spark calls the error; the words after it quote whatever the rows hold."""
+"""What Spark calls the error; the words around it quote whatever the rows hold, and name stages and hosts."""
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'")
 _NUMBER = re.compile(r"\d+")
 Chunks = tuple[Interval, ...]
@@ -34,8 +34,7 @@ class Failed:
 def signature(error: str) -> str:
     """What two failures have in common that are alike: everything but values, numbers and positions."""
     named = _CONDITION.search(error)
-    words = error if named is None else error[: named.end()]
-    return _NUMBER.sub("#", _QUOTED.sub("''", words)).strip()
+    return named[0] if named else _NUMBER.sub("#", _QUOTED.sub("''", error)).strip()
 
 
 def probes(chunks: Sequence[Interval]) -> Chunks:
