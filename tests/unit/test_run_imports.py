@@ -5,11 +5,22 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 
-def test_neither_arrow_nor_spark_is_imported_before_there_are_rows_to_look_at() -> None:
-    modules = "penstock.runtime.run, penstock.runtime.status, penstock.runtime.changes"
-    found = "sorted({'pyarrow', 'pyspark', 'py4j', 'pandas', 'numpy'} & set(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys, {modules}; print({found})"], check=False, capture_output=True, text=True
-    )
-    assert done.stdout == "[]\n", done.stderr
+ROWS = ("pyarrow", "pyspark", "py4j", "pandas", "numpy")
+
+
+def imported(modules: str, names: tuple[str, ...]) -> str:
+    code = f"import sys, {modules}; print(*(name for name in {names} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    return done.stdout.strip() or done.stderr
+
+
+@pytest.mark.parametrize("module", ["run", "changes", "status", "workspace"])
+def test_neither_arrow_nor_spark_is_imported_before_there_are_rows_to_look_at(module: str) -> None:
+    assert imported(f"penstock.runtime.{module}", ROWS) == ""
+
+
+@pytest.mark.parametrize("module", ["status", "workspace"])
+def test_whoever_only_asks_needs_no_engine(module: str) -> None:
+    assert imported(f"penstock.runtime.{module}", ("penstock.engine.session", "penstock.engine.job", "deltalake")) == ""

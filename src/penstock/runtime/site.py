@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from penstock.engine.files import PositionColumn
-from penstock.engine.job import InputRead
 from penstock.errors import QueryError
 from penstock.intervals import IntervalSet
 from penstock.models import Graph, Model, Source
@@ -13,6 +13,9 @@ from penstock.models.axis import SECOND
 from penstock.project import Project
 from penstock.state.records import World
 from penstock.tasks import Pin
+
+if TYPE_CHECKING:
+    from penstock.engine.job import InputRead
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ class Site:
 
     def reading(self, view: str, name: str, pin: Pin, window: IntervalSet | None = None) -> InputRead:
         """One relation for the engine, cut to `window` by the table's own position column."""
+        from penstock.engine.job import InputRead  # whoever only asks reads nothing
+
         model = self.graph.models[name]
         column = position_column(model)
         return InputRead(

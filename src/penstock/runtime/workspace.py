@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from penstock.engine.delta import DeltaEngine
-from penstock.engine.job import Step
-from penstock.engine.session import SparkSettings
 from penstock.errors import UnknownModelError, UsageError
 from penstock.models import IntervalModel, Model
 from penstock.project import Project, cache_of, load
@@ -21,6 +19,11 @@ from penstock.runtime.survey import superseded
 from penstock.state.embedded.server import EmbeddedPostgres
 from penstock.state.records import Change, World
 from penstock.state.store import State
+
+if TYPE_CHECKING:
+    from penstock.engine.delta import DeltaEngine
+    from penstock.engine.job import Step
+    from penstock.engine.session import SparkSettings
 
 
 def no_step(label: str) -> None:
@@ -45,10 +48,28 @@ class Workspace:
     project: Project
     address: Address
     state: State
-    engine: DeltaEngine
     environ: Mapping[str, str]
     step: Step = no_step
     worker: str = field(default_factory=lambda: f"{socket.gethostname()}-{uuid4().hex[:8]}")
+    _engine: DeltaEngine | None = None
+
+    @property
+    def engine(self) -> DeltaEngine:
+        """Made when it is first asked for, by the thread that opened this: whoever only asks has no use for it."""
+        if self._engine is None:
+            from penstock.engine.delta import DeltaEngine
+
+            self._engine = DeltaEngine(spark_settings(self.project, self.environ), self.project.settings.target.storage)
+        return self._engine
+
+    @engine.setter
+    def engine(self, other: DeltaEngine) -> None:
+        self._engine = other
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.stop()
+        self.state.close()
 
     @property
     def site(self) -> Site:
@@ -104,12 +125,11 @@ def open_workspace(
     with database(project, environ) as address:
         embedded = project.settings.target.state is None
         state = address.connect(project.settings.target.schema, migrate=embedded)
-        engine = DeltaEngine(spark_settings(project, environ), project.settings.target.storage)
+        workspace = Workspace(project, address, state, environ, step)
         try:
-            yield Workspace(project, address, state, engine, environ, step)
+            yield workspace
         finally:
-            engine.stop()
-            state.close()
+            workspace.close()
 
 
 @contextmanager
@@ -124,6 +144,8 @@ def database(project: Project, environ: Mapping[str, str]) -> Iterator[Address]:
 
 
 def spark_settings(project: Project, environ: Mapping[str, str]) -> SparkSettings:
+    from penstock.engine.session import SparkSettings
+
     target = project.settings.target
     return SparkSettings(
         cache=cache_folder(environ),
