@@ -12,13 +12,14 @@ from deployment import Deployment, commit
 from inline_vectors import delete_by_vector
 
 from penstock.engine import changes, touched
-from penstock.intervals import EVERYTHING, IntervalSet, ranges
+from penstock.intervals import EVERYTHING, Interval, IntervalSet, ranges
 from penstock.models import Source
-from penstock.runtime import noticing
+from penstock.runtime import noticing, work
 from penstock.runtime.noticing import judged
 from penstock.runtime.observing import Observer, Sight
+from penstock.runtime.rerunning import record, request
 from penstock.state.records import SourceRecord
-from penstock.tasks import UNCHANGED, Changed
+from penstock.tasks import UNCHANGED, Changed, Order
 
 COPY = "select n, value from {{ ref('raw.numbers') }}"
 CHAIN = {
@@ -283,6 +284,28 @@ def test_nothing_made_of_expired_rows_is_lost_when_nobody_can_tell_what_was_dele
     table(copied).vacuum(0, dry_run=False, enforce_retention_duration=False)
     assert copied.run().failed == 0
     assert positions(copied) == [n for n in range(120) if n != 77]
+
+
+def a_repair_whose_rows_expire_before_it_is_claimed(copied: Deployment) -> None:
+    before = copied.rows("copy")
+    with copied.opened() as workspace:
+        record(workspace, request(workspace, workspace.project.graph.interval_model("t.copy"), 10, 20), "test")
+        world = workspace.state.world()
+        order = Order("t.copy", "repair", (Interval(10, 20),), ("raw.numbers",), "asked for")
+        assert workspace.state.enqueue([order], {"t.copy": world.working["t.copy"].no}) == 1
+    table(copied).delete("n < 50")
+    assert copied.run().failed == 0
+    assert copied.rows("copy") == before
+
+
+def test_what_expired_since_it_was_planned_is_not_computed_from_nothing(copied: Deployment) -> None:
+    a_repair_whose_rows_expire_before_it_is_claimed(copied)
+
+
+def test_control_without_a_second_look_it_would_be(copied: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "recheck", lambda _, order: order)
+    with pytest.raises(AssertionError):
+        a_repair_whose_rows_expire_before_it_is_claimed(copied)
 
 
 def test_rows_that_a_vector_hides_at_the_old_end_have_expired(copied: Deployment) -> None:

@@ -20,7 +20,7 @@ from observed import (
 )
 
 from penstock.intervals import IntervalSet, ranges
-from penstock.models import Fill, Limits, Schedules
+from penstock.models import Dependency, Fill, Limits, Schedules
 from penstock.planner import (
     explain,
     gaps,
@@ -168,3 +168,9 @@ def test_an_order_is_bounded_by_the_bytes_it_reads_but_holds_one_chunk_at_least(
     one = model(strict(10), "s", widens=True, fill=Fill("tail"))
     assert {len(order.chunks) for order in orders(observation(one, heavy), caps=Caps(bytes=30 * 2**20))} == {3, 1}
     assert {len(order.chunks) for order in orders(observation(one, heavy), caps=Caps(bytes=1))} == {1}
+
+
+def test_what_is_looked_back_to_counts_for_every_chunk_of_an_order() -> None:
+    heavy = replace(source("s", 0, 100), bytes_per_position=float(2**20))
+    one = model(strict(10), Dependency("s", before=20), widens=True, fill=Fill("tail"))
+    assert {len(order.chunks) for order in orders(observation(one, heavy), caps=Caps(bytes=60 * 2**20))} == {2}

@@ -121,8 +121,16 @@ def ask(spark: SparkSession, job: Job, reader: Reader, more_bytes: int = 0) -> A
 
 
 def _size(planned: Iterable[PlannedRead]) -> int | None:
-    sizes = [read.size for read in planned]
-    return None if None in sizes else sum(size for size in sizes if size is not None)
+    sizes = [None if read.size is None else read.size * _copies(read) for read in planned]
+    return None if None in sizes else int(sum(size for size in sizes if size is not None))
+
+
+def _copies(planned: PlannedRead) -> float:
+    """How many chunks read a row."""
+    tags = planned.read.tags
+    if tags is None:
+        return 1.0
+    return 1 + (tags.before + tags.after) * len(tags.chunks) / sum(chunk.size for chunk in tags.chunks)
 
 
 def configure(spark: SparkSession, size: int | None) -> None:

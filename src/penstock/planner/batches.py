@@ -44,13 +44,15 @@ def orders(work: Work, lane: Lane, chunks: Iterable[Interval], caps: Caps = CAPS
     weight = 0.0
     fixed = None if found.varies else tuple(group[0].dependency.model for group in found.groups)
     per_position = work.bytes_per_position(fixed or ())
+    # what a chunk looks back to is read for each that does
+    look = max((dependency.before + dependency.after for dependency in model.inputs), default=0)
     for chunk in chunks:
         choices = fixed if fixed is not None else found.choices(chunk)
         if choices is None:
             continue
         if choices != batch_choices:
             per_position = work.bytes_per_position(choices)
-        more = chunk.size * per_position
+        more = (chunk.size + look) * per_position
         fits = len(batch) < most and weight + more <= caps.bytes and choices == batch_choices
         if batch and not fits:
             yield _order(work, lane, batch, batch_choices)

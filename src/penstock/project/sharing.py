@@ -151,7 +151,8 @@ class _Rewriting:
             case exp.Union() | exp.Except() | exp.Intersect():
                 _only(node, "this", "expression", "distinct", "with_", "order")
                 known = self._with(node, known)
-                left, right = self.query(node.this, known), self.query(node.expression, known)
+                left = self.query(node.this, known, columns=columns)
+                right = self.query(node.expression, known, columns=False)  # the left side names them
                 if left != right:
                     raise Unshareable(f"one side of its {node.key.upper()} reads no input by position")
                 return left
