@@ -465,7 +465,7 @@ def test_the_audit_finds_what_no_task_of_ours_did(tmp_path: Path) -> None:
     DeltaTable(tmp_path).optimize.compact()
     found = [one for one in foreign_commits(location, 0, None, position=POSITION) if one.task != ours]
     assert [(one.version, one.scope, one.task) for one in found] == [
-        (2, ranges((15, 19)), None),
+        (2, ranges((15, 16), (18, 19)), None),
         (3, ranges((1, 2)), None),
         (4, ranges((30, 40)), lost),
     ]

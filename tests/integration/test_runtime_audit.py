@@ -11,7 +11,11 @@ from deltalake import DeltaTable
 from deployment import Deployment, commit
 from faults import Fault, Killed, raising
 
+from penstock.engine import evicting
 from penstock.intervals import ranges
+from penstock.runtime import audit as runtime_audit
+from penstock.runtime import run as runtime_run
+from penstock.runtime.progress import Silent
 from penstock.runtime.verifying import verify
 from penstock.runtime.workspace import apply
 
@@ -135,13 +139,76 @@ def test_damage_done_during_a_run_is_repaired_by_the_next(trial: Deployment) -> 
     assert is_exact(trial, 60)
 
 
+FAR = {"n": [5000, 5001, 5002], "value": [1, 2, 3]}
+
+
 def test_rows_that_others_put_where_nothing_is_covered_are_found_by_verify(trial: Deployment) -> None:
-    commit(trial.place("copy"), {"n": [5000, 5001, 5002], "value": [1, 2, 3]})
-    trial.land("numbers", range(40, 60))
-    trial.run()
+    commit(trial.place("copy"), FAR)
     with trial.opened() as workspace:
+        current = workspace.state.world().current["t.copy"]
+        workspace.state.accept_snapshot(
+            current.no, current.accepted_snapshot or 0, (current.accepted_snapshot or 0) + 1
+        )
         verdicts = verify(workspace, workspace.interval_models(("copy",)), None, None)
     assert [(one.strays, one.differences) for one in verdicts] == [(3, 3)]
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.told.append(text)
+
+
+def test_rows_that_others_put_where_nothing_is_covered_are_taken_out_and_reported(trial: Deployment) -> None:
+    commit(trial.place("copy"), FAR)
+    commit(trial.place("copy"), {"n": [45, 15], "value": [-1, -1]})
+    notes = Notes()
+    assert trial.run(progress=notes).failed == 0
+    assert [text for text in notes.told if "where nothing is covered" in text]
+    assert is_exact(trial)
+    assert trial.run(progress=(again := Notes())).tasks == 0
+    assert again.told == []
+    trial.land("numbers", range(40, 60))
+    trial.run()
+    assert is_exact(trial, 60)
+
+
+def test_rows_that_were_covered_meanwhile_are_not_taken_out(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(trial.place("copy"), {"n": [45], "value": [-1]})
+    trial.land("numbers", range(40, 60))
+    whole, looks = evicting.without, runtime_audit.audit
+
+    def slow(*some: object) -> object:
+        staged = whole(*some)  # type: ignore[arg-type]
+        monkeypatch.setattr(evicting, "without", whole)
+        monkeypatch.setattr(runtime_run, "audit", lambda *_: ())
+        trial.run()
+        monkeypatch.setattr(runtime_run, "audit", looks)
+        return staged
+
+    monkeypatch.setattr(evicting, "without", slow)
+    trial.run()
+    assert is_exact(trial, 60)
+
+
+def test_a_few_deleted_rows_of_one_large_file_reopen_their_chunks_only(tmp_path: Path, dsn: str) -> None:
+    trial = Deployment.empty(tmp_path, dsn)
+    trial.source("numbers")
+    trial.model("copy", COPY)
+    trial.land("numbers", range(400))
+    trial.run()
+    DeltaTable(trial.place("copy")).optimize.compact()
+    trial.run()
+    before = trial.chunks("copy")
+    DeltaTable(trial.place("copy")).delete("n in (57, 58, 311)")
+    trial.run()
+    again = trial.chunks("copy")
+    for chunk in before:
+        again.remove(chunk)
+    assert {start // 10 for start, _ in again} == {5, 31}
+    assert newest(trial, "copy") == numbers(400)
 
 
 # what only arranges rows anew

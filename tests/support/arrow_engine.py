@@ -30,6 +30,7 @@ from penstock.engine.positions import position_field
 from penstock.engine.publish import FileSetChanged, checkpoint, find_commit, prepared, publish
 from penstock.engine.scan import VIEW
 from penstock.engine.statistics import staged_file
+from penstock.engine.sweeping import discard
 from penstock.errors import EngineError, QueryError, SourceError
 from penstock.intervals import Interval, IntervalSet
 from penstock.tasks import TAG, Commit, Cost, Pin
@@ -133,6 +134,9 @@ class ArrowEngine:
 
     def checkpoint(self, location: str) -> None:
         checkpoint(location, self.storage)
+
+    def discard(self, job: Job, *, others: bool = False) -> None:
+        discard(job.location, job.task, job.attempt, self.storage, others=others)
 
     @property
     def alive(self) -> bool:

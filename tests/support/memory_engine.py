@@ -172,6 +172,9 @@ class MemoryEngine(MemoryStore):
     def checkpoint(self, location: str) -> None:
         """There is no log to sum up."""
 
+    def discard(self, job: Job, *, others: bool = False) -> None:
+        """What is staged lies in no folder."""
+
     def on_death(self, act: Callable[[], None]) -> None:
         """Nothing here dies by itself."""
 

@@ -12,7 +12,7 @@ from penstock.engine.files import PositionColumn
 from penstock.engine.handle import TableMissing, commits, open_table
 from penstock.engine.notes import note
 from penstock.engine.storage import Storage
-from penstock.intervals import EVERYTHING, NOTHING, IntervalSet
+from penstock.intervals import EVERYTHING, IntervalSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class ForeignCommit:
     version: int
     operation: str
     scope: IntervalSet
-    """Where its files hold rows; everything when that cannot be told."""
+    """Where rows came or went; everything when that cannot be told."""
     task: UUID | None = None
     """Of ours, by its note; whether it was accepted the database knows."""
     is_reset: bool = False
@@ -61,5 +61,5 @@ def _of_task(version: int, noted: Mapping[str, Any]) -> list[ForeignCommit]:
 
 
 def _touched(location: str, position: PositionColumn, version: int, storage: Storage | None) -> IntervalSet:
-    """Where the files whose rows came or went with a commit hold rows; nothing when it only arranged rows anew."""
-    return changes.log_changes(location, position, version - 1, version, interesting=NOTHING, storage=storage).ranges
+    """Where rows came or went with a commit; nothing when it only arranged rows anew."""
+    return changes.log_changes(location, position, version - 1, version, storage=storage).ranges

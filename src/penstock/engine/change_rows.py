@@ -136,7 +136,7 @@ class _Leftover:
         weights = pa.repeat(pa.scalar(weight, pa.int64()), rows.num_rows)
         self._rows.append(rows.append_column(WEIGHT, weights))
         self._bytes += rows.nbytes
-        if self._bytes > self._settled + max(self._settled, MOST_HELD_BYTES // 4):
+        if self._bytes > self._settled + max(self._settled, MOST_HELD_BYTES // 2):
             self._settle()
             if self._bytes > MOST_HELD_BYTES // 2:
                 raise TooManyRows

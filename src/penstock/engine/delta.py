@@ -68,10 +68,18 @@ class DeltaEngine:
         return find_commit(location, task, self.storage)
 
     def checkpoint(self, location: str) -> None:
-        """Sum the log up, now and then, so that opening a table stays quick; never in the way of a commit."""
+        """Sum the log up and remove old files, now and then; never in the way of a commit."""
         from penstock.engine.publish import checkpoint
+        from penstock.engine.sweeping import sweep
 
-        checkpoint(location, self.storage)
+        if checkpoint(location, self.storage):
+            sweep(location, self.storage)
+
+    def discard(self, job: Job, *, others: bool = False) -> None:
+        """Remove what an attempt staged that will never publish it; with `others` what all but that attempt staged."""
+        from penstock.engine.sweeping import discard
+
+        discard(job.location, job.task, job.attempt, self.storage, others=others)
 
     def query(self, sql: str, reads: Sequence[InputRead]) -> list[dict[str, object]]:
         from penstock.engine.query import query

@@ -21,6 +21,8 @@ from penstock.secrets import secretive
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
 
+KEPT_LOGS = 20
+"""Of so many processes."""
 DUMP_SECONDS = 90
 DYING_SECONDS = 5.0
 _LOOK_SECONDS = 0.02
@@ -76,6 +78,7 @@ def launch(conf: Mapping[str, str], own_options: str, java: Java, environ: Mappi
     """
     home = spark_home()
     log.parent.mkdir(parents=True, exist_ok=True)
+    _keep_newest(log.parent)
     with tempfile.TemporaryDirectory(prefix="penstock-spark-") as private:  # nobody else may look into it
         answer = Path(private, "answer")
         environment = {
@@ -193,6 +196,14 @@ def _utf16(text: str) -> str:
     """One character per UTF-16 unit, for that is what the escapes of a properties file count in."""
     raw = text.encode("utf-16-be", "surrogatepass")
     return "".join(chr(int.from_bytes(raw[i : i + 2], "big")) for i in range(0, len(raw), 2))
+
+
+def _keep_newest(folder: Path) -> None:
+    """Remove the logs of all but the last processes; one that still writes to its own goes on doing so."""
+    with suppress(OSError):
+        logs = sorted(folder.glob("spark-*.log"), key=lambda one: one.stat().st_mtime, reverse=True)
+        for one in logs[KEPT_LOGS:]:
+            one.unlink(missing_ok=True)
 
 
 def _private_log(log: Path) -> BinaryIO:

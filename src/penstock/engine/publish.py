@@ -28,7 +28,7 @@ CHECKPOINT_EVERY = 100
 _PROPERTIES = {
     "delta.enableChangeDataFeed": "true",
     "delta.enableDeletionVectors": "false",
-    "delta.setTransactionRetentionDuration": "interval 30 days",
+    "delta.setTransactionRetentionDuration": "interval 7 days",
 }
 
 
@@ -117,13 +117,16 @@ def find_commit(
 def moved(head: TableSnapshot, staged: Staged) -> FileSetChanged | None:
     """Whether the live files are others than those the attempt read.
 
-    What replaces has read those that meet its scope. A key may be anywhere: after any commit what appends looks again.
+    What replaces has read those that meet its scope, and perhaps small ones beside it. A key may be anywhere: after any
+    commit what appends looks again.
     """
     if staged.job.unique_key:
         looked = staged.base_version == head.version or (staged.base_version is None and not head.files)
         return None if looked else FileSetChanged(head.version, tuple(file.path for file in head.files))
     live = tuple(file.path for file in head.meeting(staged.job.scope))
-    return None if set(live) == set(staged.replaced) else FileSetChanged(head.version, live)
+    there = {file.path for file in head.files}
+    same = set(live) <= set(staged.replaced) <= there
+    return None if same else FileSetChanged(head.version, live)
 
 
 def checkpoint(location: str, storage: Storage | None = None, *, every: int = CHECKPOINT_EVERY) -> bool:

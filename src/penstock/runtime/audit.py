@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.engine.handle import open_table
 from penstock.errors import ConflictError, StateError
+from penstock.intervals import IntervalSet
 from penstock.models import IntervalModel
 from penstock.runtime.containment import contained
 from penstock.runtime.site import Site, position_column
@@ -26,23 +27,24 @@ def audit(site: Site, state: State, world: World) -> Iterator[str | None]:
         model = site.graph.models.get(name)
         if isinstance(model, IntervalModel) and generation.accepted_snapshot is not None:
             try:
-                _audit(site, state, model, generation, generation.accepted_snapshot)
+                told = _audit(site, state, model, generation, generation.accepted_snapshot)
             except (StateError, ConflictError):
                 raise
             except BaseException as error:
                 yield f"{name}: {contained(error, model=name).message}"
             else:
-                yield None
+                yield told and f"{name}: {told}"
 
 
-def _audit(site: Site, state: State, model: IntervalModel, generation: Generation, accepted: int) -> None:
+def _audit(site: Site, state: State, model: IntervalModel, generation: Generation, accepted: int) -> str | None:
+    """What was done about rows that no chunk accounts for, in words."""
     location, storage = site.table(generation.location), site.project.settings.target.storage
     table, audited = open_table(location, storage=storage), generation.audited_snapshot
     if table is None or (latest := table.version()) < accepted:
         _lost(state, model, generation, accepted, f"the table at {location} is gone or was replaced by an older one")
-        return
+        return None
     if latest == accepted == audited:
-        return
+        return None
     from penstock.engine.audit import foreign_commits
 
     column = position_column(model)
@@ -55,10 +57,44 @@ def _audit(site: Site, state: State, model: IntervalModel, generation: Generatio
         key = f"foreign:{table.metadata().id}:{commit.version}"
         if scope := commit.scope & generation.covered:
             state.invalidate(model.name, scope, _reason(commit), "audit", key=key, rows_unknown=True, cause="audit")
+    strays = [commit for commit in foreign if commit.task is None and commit.scope - generation.covered]
     if not found and accepted < latest:
         state.accept_snapshot(generation.no, accepted, latest)
+    elif strays and len(foreign) == len(found):
+        return _evict(site, state, model, generation, strays=strays, latest=latest)
     elif len(foreign) == len(found) or latest == accepted:
         state.judged(generation.no, latest)  # else a task of ours is just being accepted; the next look goes on here
+    return None
+
+
+def _evict(
+    site: Site,
+    state: State,
+    model: IntervalModel,
+    generation: Generation,
+    *,
+    strays: Sequence[ForeignCommit],
+    latest: int,
+) -> str | None:
+    """Take out rows that lie where nothing is covered: no chunk would replace them before its turn comes."""
+    from penstock.engine.evicting import Table, evict, without
+
+    column, storage = position_column(model), site.project.settings.target.storage
+    assert column is not None  # noqa: S101
+    table = Table(site.table(generation.location), model.name, str(generation.id), column, storage)
+    scope = IntervalSet.of(part for commit in strays for part in commit.scope) - generation.covered
+    staged = without(table, scope)
+    with state.holding(generation.no) as covered:
+        if scope & covered:  # by now a task has replaced them: the next look sees
+            return None
+        snapshot = latest if staged is None else evict(staged, storage)
+        if snapshot is None or snapshot > latest + 1:
+            return None  # somebody else came between: the next look goes on from here
+        state.judged(generation.no, snapshot)
+    if staged is None:
+        return None
+    which = f"snapshot {strays[0].version}" if len(strays) == 1 else f"{len(strays)} snapshots"
+    return f"rows that another program put where nothing is covered ({which}) were taken out"
 
 
 def _lost(state: State, model: IntervalModel, generation: Generation, accepted: int, reason: str) -> None:

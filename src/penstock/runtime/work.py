@@ -70,6 +70,8 @@ class Engine(Protocol):
 
     def checkpoint(self, location: str) -> None: ...
 
+    def discard(self, job: Job, *, others: bool = False) -> None: ...
+
 
 class Holding(Protocol):
     """What an attempt asks about its own lease."""
@@ -146,7 +148,11 @@ def _attempt(bench: Bench, lease: Lease) -> Commit | Wait:
     bench.step("claimed")
     _intend(bench, lease, prepared, generation)
     bench.step("intended")
-    staged = bench.engine.stage(prepared, bench.step)
+    try:
+        staged = bench.engine.stage(prepared, bench.step)
+    except Exception:
+        _discard(bench, prepared)
+        raise
     bench.step("staged")
     return _publish(bench, lease, staged)
 
@@ -176,6 +182,7 @@ def _publish(bench: Bench, lease: Lease, staged: Staged) -> Commit:
             outcome = bench.patiently(lease, _Publishing(bench, lease, staged))
             if isinstance(outcome, Commit):
                 bench.step("published")
+                _clear(bench, lease, staged, outcome)
                 _sum_up(bench, staged)
                 return outcome
             staged = bench.engine.restage(staged, bench.step)
@@ -186,6 +193,23 @@ def _publish(bench: Bench, lease: Lease, staged: Staged) -> Commit:
     except AttemptError as error:
         error.spark_jobs = max(error.spark_jobs, staged.cost.spark_jobs)
         raise
+
+
+def _clear(bench: Bench, lease: Lease, staged: Staged, commit: Commit) -> None:
+    """Remove what was staged and is no part of the commit, now that no attempt of the task can publish any more."""
+    if commit.adopted:  # by whose files the commit does not say
+        return
+    if not commit.written:
+        _discard(bench, staged.job)
+    if lease.attempt > 1:
+        _discard(bench, staged.job, others=True)
+
+
+def _discard(bench: Bench, prepared: Job, *, others: bool = False) -> None:
+    try:
+        bench.engine.discard(prepared, others=others)
+    except BaseException as error:  # the outcome counts; what is left behind is removed when it is old
+        log("discard_failed", "warning", error=contained(error).message)
 
 
 def _sum_up(bench: Bench, staged: Staged) -> None:

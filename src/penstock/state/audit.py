@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from uuid import UUID
 
-from penstock.intervals import EVERYTHING
+from penstock.intervals import EVERYTHING, IntervalSet
+from penstock.state import folding
 from penstock.state.connection import Database
+from penstock.state.records import GenerationHead
 
 
 def owned(database: Database, tasks: Collection[UUID]) -> frozenset[UUID]:
@@ -22,6 +25,14 @@ def accept_snapshot(database: Database, generation: int, expected: int, snapshot
 def judged(database: Database, generation: int, snapshot: int) -> None:
     """Every commit up to `snapshot` was looked at, and what somebody else changed was invalidated."""
     database.run("judged", generation=generation, snapshot=snapshot)
+
+
+@contextmanager
+def holding(database: Database, generation: int) -> Iterator[IntervalSet]:
+    """What the generation covers, which nobody changes meanwhile."""
+    with database.transaction():
+        database.one("lock_generation_head", GenerationHead, generation=generation)
+        yield folding.read(database, [generation], {})[generation].covered
 
 
 def forget_table(database: Database, generation: int, expected: int) -> None:

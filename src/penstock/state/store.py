@@ -318,6 +318,12 @@ class State:
         """Every commit up to `snapshot` was looked at."""
         audit.judged(self.database, generation, snapshot)
 
+    @contextmanager
+    def holding(self, generation: int) -> Iterator[IntervalSet]:
+        """What the generation covers, which nobody changes meanwhile."""
+        with audit.holding(self.database, generation) as covered:
+            yield covered
+
     def forget_table(self, generation: int, expected: int) -> None:
         """The table is gone: the next publish makes a new one."""
         audit.forget_table(self.database, generation, expected)
