@@ -81,6 +81,7 @@ def gets_in(project: Path) -> bool:
 
 
 def test_the_server_of_root_runs_as_nobody_else_and_cannot_change_who_gets_in(project: Path) -> None:
+    (project / ".penstock" / "pgdata").mkdir(parents=True)  # left by somebody, open to all
     with EmbeddedPostgres.attach(project, ENVIRON) as server:
         seen, own = EmbeddedPostgres.inspect(project, ENVIRON), placed(project)
         assert Path("/proc", str(seen.running_pid)).stat().st_uid == own.account.uid
@@ -91,6 +92,7 @@ def test_the_server_of_root_runs_as_nobody_else_and_cannot_change_who_gets_in(pr
         for who in (NOBODY, STRANGER):
             assert deeds(project, hba, who) == set()
         assert deeds(project, hba, own.account) == {"read rows", "reach the socket", "signal the server"}
+        assert own.home.stat().st_mode & 0o067 == 0
         for file in own.configuration.iterdir():
             assert (file.stat().st_uid, file.stat().st_mode & 0o022) == (0, 0)
         assert not gets_in(project)

@@ -193,7 +193,7 @@ def reason_against_home(home: Path, account: Account) -> str | None:
     try:
         made = make_folders(home.parent, 0o755 if os.geteuid() == 0 else 0o700)
         made += make_folders(home, 0o700)
-        if made and os.geteuid() == 0:
+        if os.geteuid() == home.stat().st_uid == 0:
             pass_through(home, account)
         reason = reason_against(home / "run", account)
     except OSError as error:
