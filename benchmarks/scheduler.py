@@ -68,6 +68,28 @@ select generation, through, array(
 from (select generation, min(id) + {each} - 1 - least(500, {each} / 2) as through from coverage group by generation) s;
 set session_replication_role = default;
 """
+# Far above what the roots hold, so that nothing has covered it since; each with an attempt that says why.
+FAILURES = """
+set session_replication_role = replica;
+with ended as (
+  insert into task (
+    model, generation, lane, ranges, chunks, choices, reason, max_attempts, state, finished_at, attempt, held_until
+  )
+  select g.model, g.no, 'backfill', int8multirange(r.range), array[r.range], '{{}}', '', 4, 'dead', clock(), 1, clock()
+  from generation g, generate_series(1, {dead}) i,
+    lateral (select int8range(1000000000 + {chunk} * 2 * i, 1000000000 + {chunk} * (2 * i + 1)) as range) r
+  where g.model like 't.r%'
+  returning id
+)
+insert into attempt (task, n, worker, token, outcome, error_class, error, ended_at)
+select id, 1, 'bench', gen_random_uuid(), 'failed', 'user', 'bad', clock() from ended;
+insert into task (model, generation, lane, ranges, chunks, choices, reason, max_attempts)
+select g.model, g.no, 'backfill', int8multirange(r.range), array[r.range], '{{}}', '', 4
+from generation g, generate_series(1, {queued}) i,
+  lateral (select int8range(2000000000 + {chunk} * 2 * i, 2000000000 + {chunk} * (2 * i + 1)) as range) r
+where g.model like 't.r%';
+set session_replication_role = default;
+"""
 COMMIT = """
 insert into coverage (generation, kind, range, task, attempt, frontier, snapshot, rows)
 select c.generation, 'cover', int8range(upper(c.range), upper(c.range) + {chunk}), c.task, 1, c.frontier, 0, 7
@@ -121,6 +143,8 @@ class Shape:
     """Chunks that every model holds."""
     hole: int
     """How many chunks are missing after every two."""
+    dead: int = 0
+    """Tasks of each root that failed for good; each root has ten that wait, too."""
 
     @property
     def end(self) -> int:
@@ -155,6 +179,8 @@ def populate(workspace: Workspace, shape: Shape) -> None:
     text = POPULATE.format(chunk=CHUNK, each=shape.each, hole=shape.hole)
     connection.execute("set statement_timeout = 0")
     connection.execute(text.encode())
+    if shape.dead:
+        connection.execute(FAILURES.format(chunk=CHUNK, dead=shape.dead, queued=10).encode())
     connection.execute("vacuum analyze")
     template = workspace.project.root / "template"
     write_deltalake(str(template), pa.table({"n": pa.array([0], pa.int64())}))
@@ -266,7 +292,14 @@ def main() -> None:
     watch = Watch()
     watch.carry()
     rows = []
-    for shape in (Shape("contiguous", models, each, 0), Shape(f"{each // 2} parts each", models, each, 1)):
+    dead = 2 if options.quick else 2000
+    shapes = (
+        Shape("contiguous", models, each, 0),
+        Shape(f"{each // 2} parts each", models, each, 1),
+        Shape(f"{ROOTS} backlogs, {ROOTS * dead:,} dead tasks", models, 40, 0, dead),
+        Shape(f"{4 * models} models", 4 * models, 40, 0),
+    )
+    for shape in shapes:
         with scratch() as root:
             rows += measured(root, shape, watch, rounds)
     title = f"a scheduler's round: {models} models, {models * each:,} intervals; the parts are ms of the median round"

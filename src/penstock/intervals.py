@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import chain
 
 MIN_POSITION = -(2**63)
@@ -195,3 +196,29 @@ def intersection(sets: Iterable[IntervalSet]) -> IntervalSet:
     for one in sets:
         common &= one
     return common
+
+
+def newest(sets: Sequence[IntervalSet]) -> list[IntervalSet]:
+    """What each set has that none before it has, in one sweep over all edges."""
+    found: list[list[int]] = [[] for _ in sets]
+    inside: set[int] = set()
+    waiting: list[int] = []
+    owner: int | None = None
+    edges = sorted((edge, number) for number, one in enumerate(sets) for edge in one.edges)
+    for at, (edge, number) in enumerate(edges):
+        if number in inside:
+            inside.discard(number)
+        else:
+            inside.add(number)
+            heappush(waiting, number)
+        if at + 1 < len(edges) and edges[at + 1][0] == edge:
+            continue
+        while waiting and waiting[0] not in inside:
+            heappop(waiting)
+        now = waiting[0] if waiting else None
+        if now != owner:
+            for changed in (owner, now):
+                if changed is not None:
+                    found[changed].append(edge)
+            owner = now
+    return [IntervalSet(tuple(one)) for one in found]

@@ -35,7 +35,7 @@ HOT: dict[str, dict[str, object]] = {
     "fence": {"task": 1, "attempt": 1, "token": uuid4()},
     "abandoned_tasks": {"own_worker": None},
     "live_workers": {},
-    "world_moment": {},
+    "world_moment": {"since": "5"},
     "world_tasks": {"generations": [1], "dead_since": None},
     "read_signed_rows": {"generations": [1, 2], "through": [5, 6]},
     "count_unfolded": {"generation": 1, "most": 1000},

@@ -39,6 +39,7 @@ def reads(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], ob
         "active_revision": state.active_revision,
         "bundle": lambda: state.bundle("r1"),
         "world": lambda: (state.world().working, state.world(datetime(2026, 1, 1, tzinfo=UTC)).work),
+        "lineage": lambda: state.lineage("core.b").working,
         "covers": lambda: state.covers(lease.generation, EVERYTHING),
         "newest_inputs": lambda: state.newest_inputs([lease.generation]),
         "reopened": lambda: state.reopened(lease.generation, EVERYTHING),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from random import Random
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
-from penstock.errors import ConflictError, StateError
+from penstock.errors import ConflictError, LeaseLostError, StateError
 from penstock.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet, ranges
 from penstock.state import folding
-from penstock.state.records import Definition
+from penstock.state.connection import Database
+from penstock.state.records import Definition, World
 from penstock.state.store import State
+from penstock.tasks import Lease
 
 if TYPE_CHECKING:
     from conftest import Story
@@ -84,6 +88,123 @@ def test_what_a_connection_remembers_is_what_a_new_one_reads(story: Story) -> No
     story.build((0, 10))
     assert remembering.world().working == story.connect().world().working
     assert story.stale() == ranges((10, 15), (20, 25))
+
+
+def as_planned(world: World) -> tuple[object, ...]:
+    return world.working, world.current, world.work, world.paused, world.reopened, world.suspended
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_happens_a_look_that_remembers_sees_what_a_new_one_sees(story: Story, seed: int) -> None:
+    """Work that begins, fails, dies, is cancelled, let go, covered, asked for again, pruned; holds that pass."""
+    dice, remembering = Random(seed), story.connect()
+    leases: list[Lease] = []
+
+    def chunk() -> tuple[int, int]:
+        start = 10 * dice.randrange(8)
+        return start, start + 10
+
+    def enqueue() -> None:
+        story.enqueue(story.order(chunk(), model=dice.choice(["core.a", "core.b"])))
+
+    def claim() -> None:
+        if lease := story.state.claim("w", ["core.a", "core.b"]):
+            leases.append(lease)
+
+    def end() -> None:
+        if leases:
+            lease = leases.pop(dice.randrange(len(leases)))
+            with suppress(LeaseLostError):
+                dice.choice(
+                    [
+                        lambda: story.publish(lease),
+                        lambda: story.state.fail(lease, "user", f"bad {seed}", story.cost),
+                        lambda: story.state.fail(lease, "engine", "no space", story.cost),
+                        lambda: story.state.release(lease, "not ready"),
+                    ]
+                )()
+
+    def later() -> None:
+        nonlocal seconds
+        seconds += dice.choice([1.0, 20.0, 40.0, 700.0])
+        story.advance(seconds)
+
+    seconds = 0.0
+    acts = [
+        enqueue,
+        claim,
+        end,
+        end,
+        later,
+        lambda: story.state.cancel_model("core.a", "me"),
+        lambda: story.state.resume("core.a", "me"),
+        lambda: story.state.pause("core.b", "me"),
+        lambda: story.state.clear_holds("core.a"),
+        lambda: story.state.invalidate("core.a", ranges(chunk()), "", "me"),
+        lambda: folding.fold(story.state.database, story.generation().no, after_rows=1),
+        story.state.reap,
+        lambda: story.state.handle_events(lambda child, parent, changed: changed),
+    ]
+    for number in range(80):
+        dice.choice(acts)()
+        if dice.random() < 0.7:
+            assert as_planned(remembering.world()) == as_planned(story.connect().world()), number
+
+
+def test_what_was_open_at_one_look_is_seen_at_the_next(story: Story) -> None:
+    """A transaction may have begun before a look and end after it: its number is older than what was seen."""
+    writing, looking = story.connect(), story.connect()
+    lease = story.lease((0, 10))
+    with writing.publishing(lease) as publication:
+        publication.record(story.commit(lease, 0), story.cost, "interval", ())
+        story.enqueue(story.order((50, 60), model="core.b"))
+        assert looking.world().work["core.b"].queued == 1
+        assert not looking.world().working["core.a"].covered
+    assert as_planned(looking.world()) == as_planned(story.connect().world())
+    assert looking.world().working["core.a"].covered == ranges((0, 10))
+
+
+def test_control_by_the_newest_transaction_seen_an_older_one_would_be_missed(story: Story) -> None:
+    writing, looking = story.connect(), story.connect()
+    lease = story.lease((0, 10))
+    with writing.publishing(lease) as publication:
+        publication.record(story.commit(lease, 0), story.cost, "interval", ())
+        story.enqueue(story.order((50, 60), model="core.b"))
+        looking.world()
+        [[newest]] = story.execute("select pg_snapshot_xmax(pg_current_snapshot())::text")
+        looking._memory.horizon = str(newest)
+    assert not looking.world().working["core.a"].covered
+
+
+def test_a_second_look_reads_only_what_changed(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[int]] = []
+    for chunk in range(0, 60, 10):
+        story.state.fail(story.lease((chunk, chunk + 10)), "user", "bad", story.cost)
+    story.state.world()
+    sound = Database.rows
+
+    def rows(self: Database, name: str, make: object, /, **values: object) -> object:
+        found = sound(self, name, make, **values)  # type: ignore[arg-type]
+        if name in ("world_tasks", "world_generations"):
+            asked.append([len(found)])
+        return found
+
+    monkeypatch.setattr(Database, "rows", rows)
+    story.state.world()
+    assert asked == [[0]], "no generation changed, and nobody's tasks were read"
+
+
+def test_an_attempt_reads_its_model_and_what_that_is_made_of(story: Story) -> None:
+    more = Definition("more.m", "interval", "f", "second", "ts", {}, (("raw.events", 0, 0, 0, 0, False),))
+    story.state.apply("r2", b"", {}, (*story.definitions(), more))
+    story.build((0, 10))
+    story.state.fail(story.lease((10, 20)), "user", "bad", story.cost)
+    whole, part = story.state.world(), story.connect().lineage("core.b")
+    assert set(part.working) == {"core.a", "core.b"} < set(whole.working)
+    assert part.working == {name: whole.working[name] for name in part.working}
+    assert part.work == {name: whole.work[name] for name in part.working}
+    assert part.sources == whole.sources
+    assert set(story.state.lineage("core.a").working) == {"core.a"}
 
 
 def test_coverage_has_holes_where_nothing_was_built(story: Story) -> None:

@@ -15,6 +15,7 @@ from penstock.intervals import (
     IntervalSet,
     down,
     intersection,
+    newest,
     ranges,
     up,
 )
@@ -131,3 +132,11 @@ def test_few_ranges_are_cut_out_of_many_the_same_way_as_many_out_of_many() -> No
     shared = few & many
     assert shared.edges[:6] == (3, 5, 10, 15, 20, 21)
     assert shared | (many - few) == many
+
+
+@given(st.lists(interval_sets, max_size=8))
+def test_a_position_belongs_to_the_first_set_that_has_it(sets: list[IntervalSet]) -> None:
+    seen = IntervalSet()
+    for one, left in zip(sets, newest(sets), strict=True):
+        assert left == one - seen
+        seen |= one

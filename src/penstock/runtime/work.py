@@ -128,7 +128,7 @@ def _ended(bench: Bench, lease: Lease, began: float) -> Finished:
 
 
 def _attempt(bench: Bench, lease: Lease) -> Commit | Wait:
-    world = bench.patiently(lease, bench.state.world)
+    world = bench.patiently(lease, lambda: bench.state.lineage(lease.order.model))
     site = bench.patiently(lease, lambda: bench.site(world, bench.state))
     if site is None:
         return Wait(lease.order.model, "another revision of the project was applied meanwhile")

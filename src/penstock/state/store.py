@@ -33,7 +33,6 @@ from penstock.state import (
     world,
 )
 from penstock.state.connection import Database
-from penstock.state.folding import Fold
 from penstock.state.history import attempts as past_attempts
 from penstock.state.history import count_tasks, keep_log, newest_inputs
 from penstock.state.history import covers as past_covers
@@ -55,6 +54,7 @@ from penstock.state.records import (
     WorkerRecord,
     World,
 )
+from penstock.state.world import Memory
 from penstock.tasks import UNCHANGED, Changed, Cost, Frontier, Lease, Order
 
 
@@ -65,8 +65,8 @@ class State:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self._folds: dict[int, Fold] = {}
-        self._folds_read_on = database.connection
+        self._memory = Memory()
+        self._remembered_on = database.connection
         self._listener = wakeup.Listener(database)
         self._presence = workers.Presence(database)
 
@@ -143,11 +143,18 @@ class State:
     # looking
 
     def world(self, dead_since: datetime | None = None) -> World:
-        if (connection := self.database.ready()) is not self._folds_read_on:
+        return world.read_world(self.database, dead_since, self._remembered())
+
+    def lineage(self, model: str) -> World:
+        """The world as far as it concerns one model: it and all that it is made of, without schedules."""
+        return world.read_lineage(self.database, model, self._remembered())
+
+    def _remembered(self) -> Memory:
+        if (connection := self.database.ready()) is not self._remembered_on:
             # a server that crashed may have forgotten its last commits, if it does not wait for its disk
-            self._folds.clear()
-            self._folds_read_on = connection
-        return world.read_world(self.database, dead_since, self._folds)
+            self._memory.forget()
+            self._remembered_on = connection
+        return self._memory
 
     def covers(self, generation: int, scope: IntervalSet) -> tuple[CoverRecord, ...]:
         return past_covers(self.database, generation, scope)

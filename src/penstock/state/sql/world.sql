@@ -1,17 +1,30 @@
 -- name: world_moment
--- One row about everything.
+-- One row about everything: with whose work changed since the last look, and from which transaction on the next look has
+-- to read. Those before it have all ended, so that what they wrote is seen now.
 select
   clock() as at,
   (select hash from revision where state = 'active') as revision,
   array(select id from model where desired = 'paused' and removed_at is null) as paused,
-  (select count(*) from event where not dead) as events;
+  (select count(*) from event where not dead) as events,
+  pg_snapshot_xmin(pg_current_snapshot())::text as horizon,
+  array(select distinct generation from task where changed >= %(since)s::xid8) as busy;
+
+-- name: world_lineage
+-- A model and whatever it is made of.
+with recursive lineage (model) as (
+  select %(model)s::text union select e.parent from lineage l join edge e on e.child = l.model
+)
+select model from lineage;
 
 -- name: world_generations
--- Those that serve or are being built, of models that are still in the project.
+-- Those that serve or are being built, of models that are still in the project; of a second look only those that changed,
+-- whatever became of them.
 select g.no, g.id, g.model, g.fingerprint, g.state, g.location, g.epoch, g.accepted_snapshot,
   g.audited_snapshot, g.data_timestamp
 from generation g join model m on m.id = g.model
-where g.state in ('building', 'current') and m.removed_at is null and m.type <> 'source'
+where m.removed_at is null and m.type <> 'source'
+  and case when %(since)s::xid8 is null then g.state in ('building', 'current') else g.changed >= %(since)s::xid8 end
+  and (%(models)s::text[] is null or g.model = any (%(models)s::text[]))
 order by g.no;
 
 -- name: world_sources
@@ -19,7 +32,7 @@ order by g.no;
 select s.model, s.table_id, s.snapshot, s.schema_hash, s.columns, s.min_pos, s.end_pos, s.bytes, s.rows,
   s.full_scan_at, s.incremental_scan_at, s.observed_at, s.error, s.expired_pos, s.watched, s.ignored_rows, s.ignored_since
 from source s join model m on m.id = s.model
-where m.removed_at is null;
+where m.removed_at is null and (%(models)s::text[] is null or s.model = any (%(models)s::text[]));
 
 -- name: world_tasks
 -- Active tasks; dead ones and those that a person cancelled, with what has been covered of them since, and whether they
@@ -37,7 +50,7 @@ with ended as materialized (
   select id from task where generation = any (%(generations)s) and state in ('queued', 'running', 'retrying')
 )
 select t.generation, t.state, t.lane, t.ranges, coalesce(since.covered, '{}'::int8multirange) as covered_since, last.error,
-  t.held_until is not null and (t.held_until > clock() or %(dead_since)s::timestamptz is not null) as held
+  case when t.held_until = 'infinity' then '9999-01-01'::timestamptz else t.held_until end as held_until
 from told join task t on t.id = told.id
 left join lateral (
   select range_agg(c.range) as covered from coverage c
