@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.models import IntervalModel, Source
@@ -59,7 +59,7 @@ class Trial:
             self.problems.add(body_place(draft, problem.line), problem.message)
             return model
         sql, inputs = uses
-        texts, carriers, unshared = self._shared(model, where)
+        texts, carriers, unshared = self._shared(model, where, (sql, inputs))
         facts = Facts(
             position=model.position,
             axis=model.axis,
@@ -109,23 +109,36 @@ class Trial:
                 first = first or (sql, inputs.uses)
         return first or ("", [])
 
-    def _shared(self, model: IntervalModel, where: Scene) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
+    def _shared(
+        self, model: IntervalModel, where: Scene, first: tuple[str, list[RefUse]]
+    ) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
         """The texts that chunks would share, what they read by position, and why there are none."""
         if (obstacle := _hidden_bounds(model.sql)) is not None:
             return (), (), obstacle
         mixed = [group for group in model.dependencies if len({self.positions.get(d.model) is None for d in group}) > 1]
         if mixed:
             return (), (), f"{mixed[0][0].model} has alternatives without a position"
-        choices = [group[0].model for group in model.dependencies]
         found: dict[str, tuple[str, ...]] = {}
-        for lane in LANES if "task" in templates.names_used(model.sql) else LANES[:1]:
-            inputs = Inputs()
-            text = render_model(model.sql, where, STAND_IN, choices=choices, ref=inputs, task_start=0, lane=lane)
-            read = (n for n, use in enumerate(inputs.uses) if not use.all and self.positions.get(use.model))
+        for text, uses in self._for_all_chunks(model, where, first):
+            read = (n for n, use in enumerate(uses) if not use.all and self.positions.get(use.model))
             found[text] = tuple(f"penstock_in_{number}" for number in read)
         if len(set(found.values())) > 1:
             return (), (), "it reads other inputs in another lane"
         return tuple(found), next(iter(found.values())), None
+
+    def _for_all_chunks(
+        self, model: IntervalModel, where: Scene, first: tuple[str, list[RefUse]]
+    ) -> Iterator[tuple[str, list[RefUse]]]:
+        """What stands in for the renderings of all chunks; the `first` one where they are alike."""
+        names = templates.names_used(model.sql)
+        if names <= _SAME_FOR_ALL_CHUNKS:
+            yield first
+            return
+        choices = [group[0].model for group in model.dependencies]
+        for lane in LANES if "task" in names else LANES[:1]:
+            inputs = Inputs()
+            text = render_model(model.sql, where, STAND_IN, choices=choices, ref=inputs, task_start=0, lane=lane)
+            yield text, inputs.uses
 
     def _analysed(self, sql: str, facts: Facts) -> Analysis:
         key = digest(sql, facts)

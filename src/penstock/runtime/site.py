@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.engine.files import PositionColumn
@@ -23,14 +23,15 @@ class Site:
     """A project at its place. What lies inside it is stored relative, so that it can be moved."""
 
     project: Project
+    warehouse: str = field(init=False)
+    """Looked up once: following links costs more than all else that is said about a table."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "warehouse", self.project.resolve(self.project.settings.target.warehouse))
 
     @property
     def graph(self) -> Graph:
         return self.project.graph
-
-    @property
-    def warehouse(self) -> str:
-        return self.project.resolve(self.project.settings.target.warehouse)
 
     def source(self, source: Source) -> str:
         """Where a source lies."""

@@ -1,0 +1,48 @@
+"""What commands with a database import: neither parsers nor, for those that only ask, anything that reads tables."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from written_project import SHOP, written
+
+HEAVY = ("jinja2", "sqlglot", "deltalake", "pyarrow", "pyspark", "py4j", "rich", "prometheus_client")
+CODE = f"""
+import json, sys
+from penstock.cli.main import main
+try:
+    main()
+except SystemExit as error:
+    code = error.code
+print(json.dumps([code, [name for name in {HEAVY!r} if name in sys.modules]]), file=sys.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = written(tmp_path_factory.mktemp("imports"), SHOP)
+    assert typed(root, "apply", "--yes") == {"jinja2", "sqlglot"}
+    return root
+
+
+def typed(root: Path, *arguments: str) -> set[str]:
+    """The heavy modules of one command."""
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, *arguments], cwd=root, capture_output=True, text=True, check=True
+    )
+    code, found = json.loads(done.stderr.splitlines()[-1])
+    assert code in (0, None), done.stderr
+    return set(found)
+
+
+@pytest.mark.parametrize("command", ["status", "plan", "apply", "tasks", "explain hourly", "pause hourly"])
+def test_a_command_that_only_asks_parses_nothing_and_opens_no_table(project: Path, command: str) -> None:
+    assert typed(project, *command.split()) == set()
+
+
+def test_a_run_with_nothing_to_do_reads_logs_and_no_more(project: Path) -> None:
+    assert typed(project, "run") <= {"deltalake", "pyarrow"}
