@@ -8,7 +8,6 @@ from penstock.models import IntervalModel
 from penstock.planner.observation import Observation
 from penstock.planner.plan import plan
 from penstock.runtime.definitions import definitions
-from penstock.runtime.observing import Observer, Sight
 from penstock.runtime.survey import Survey
 from penstock.runtime.workspace import Workspace
 from penstock.state.records import Change, World
@@ -17,6 +16,8 @@ from penstock.tasks import Order
 
 def planned_changes(workspace: Workspace) -> list[dict[str, object]]:
     """Per model what changes, why, and how many intervals are to be filled now; nothing is stored."""
+    from penstock.runtime.observing import Observer, Sight  # with it comes what reads logs; apply does not
+
     world = workspace.state.world()
     seen = Observer(workspace.site, None, workspace.environ).look(workspace.project.graph.models, world)
     world = replace(
