@@ -60,7 +60,8 @@ def test_validate_parses_once_and_then_needs_yaml_alone(tmp_path: Path, typed: t
     assert heavy(root, *typed) == (0, {"yaml"}, False)
 
 
-cells = st.lists(st.lists(st.text("ab é-.\t語\n", max_size=9), min_size=3, max_size=3), max_size=4)
+texts = st.text("ab é-.\t語\n", max_size=9).map(str.strip)  # a space at the end moves what stands to the right
+cells = st.lists(st.lists(texts, min_size=3, max_size=3), max_size=4)
 
 
 @settings(deadline=None)
