@@ -63,6 +63,11 @@ class IntervalSet:
         return tuple(self)
 
     @property
+    def pairs(self) -> Iterator[tuple[int, int]]:
+        """Start and end of every part: several times quicker than to make a value of each."""
+        return zip(self.edges[::2], self.edges[1::2], strict=True)
+
+    @property
     def first(self) -> int | None:
         return self.edges[0] if self.edges else None
 
@@ -122,7 +127,7 @@ class IntervalSet:
         """The whole cells `[k * grid, (k + 1) * grid)` that hold a position of this set."""
         if grid == 1 or not any(edge % grid for edge in self.edges):
             return self
-        return IntervalSet(_touching_joined([(down(p.start, grid), up(p.end, grid)) for p in self]))
+        return IntervalSet(_touching_joined([(down(start, grid), up(end, grid)) for start, end in self.pairs]))
 
     def complement(self) -> IntervalSet:
         edges = self.edges
@@ -146,8 +151,8 @@ class IntervalSet:
 
 def _sliced(few: IntervalSet, many: IntervalSet) -> tuple[int, ...]:
     edges: list[int] = []
-    for part in few:
-        edges += many.within(part.start, part.end).edges
+    for start, end in few.pairs:
+        edges += many.within(start, end).edges
     return tuple(edges)
 
 

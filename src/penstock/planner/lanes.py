@@ -190,8 +190,8 @@ def _repair(seen: Observation, found: Readiness, again: Readiness) -> tuple[Inte
     """
     if not seen.stale:
         return NOTHING, NOTHING
-    parts: list[Interval] = []
-    room: list[Interval] = []
+    parts: list[tuple[int, int]] = []
+    room: list[tuple[int, int]] = []
     cell = found.grid.cell
     for window in again.windows(found.grid.down(seen.stale.edges[0]), found.grid.up(seen.stale.edges[-1])):
         if stale := seen.stale.within(window.start, window.end):
@@ -199,7 +199,7 @@ def _repair(seen: Observation, found: Readiness, again: Readiness) -> tuple[Inte
             whole = covered | found.ready_in(window)
             # a cell of which some cannot be read is not computed from the rest
             possible = whole - (whole - again.places(window)).outward(cell)
-            parts += (stale & possible).outward(cell) & possible
+            parts += ((stale & possible).outward(cell) & possible).pairs
             # nor one of which forward or backfill will compute the rest
-            room += possible - (possible - covered).outward(cell)
+            room += (possible - (possible - covered).outward(cell)).pairs
     return IntervalSet.of(parts), IntervalSet.of(room)

@@ -223,4 +223,4 @@ def iso(moment: datetime | None) -> str | None:
 
 def pairs(found: IntervalSet) -> list[list[int]]:
     """Sorted, disjoint, half-open; what reaches back without end is not shown."""
-    return [[part.start, part.end] for part in found if part.start != MIN_POSITION]
+    return [[start, end] for start, end in found.pairs if start != MIN_POSITION]
