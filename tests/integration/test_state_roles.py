@@ -70,6 +70,10 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
         with state.resetting(no):
             raise AssertionError("a reader resets")
 
+    def hold() -> None:
+        with state.holding(no):
+            raise AssertionError("a reader keeps others from changing something")
+
     return {
         "grant_reader": lambda: state.grant_reader("nobody at all"),
         "prune": lambda: state.prune(0),
@@ -101,6 +105,7 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
             News("raw.events", None, "t", 1), scope, {"core.a": scope}, "", "reader"
         ),
         "resetting": reset,
+        "holding": hold,
         "handle_events": lambda: state.handle_events(lambda _model, _input, scope: scope),
         "pause": lambda: state.pause("core.a", "reader"),
         "resume": lambda: state.resume("core.a", "reader"),
