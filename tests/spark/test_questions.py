@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -13,11 +14,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from penstock.engine.allowed import EXPRESSIONS
 from penstock.engine.compare import compare
 from penstock.engine.files import PositionColumn
 from penstock.engine.job import Job
 from penstock.engine.portable import portable
-from penstock.engine.query import query
+from penstock.engine.query import Limits, query
 from penstock.engine.scan import scan
 from penstock.errors import PenstockError, QueryError, SourceError, UsageError
 from penstock.intervals import Interval, IntervalSet
@@ -73,6 +75,150 @@ def test_a_query_is_one_select_over_registered_tables(bench: Bench, sql: str) ->
         query(bench.session, sql.replace("{path}", bench.path("t")), [bench.input("t", None, view="v")])
     assert isinstance(caught.value, (UsageError, QueryError))
     assert DeltaTable(bench.path("t")).version() == 0
+
+
+REFLECTED = "('java.lang.System', 'getenv', 'HOME')"
+ATTACKS = {
+    "select transform(id) using 'touch {mark}; cat' as (x) from v": "ScriptTransformation",
+    f"select reflect{REFLECTED}": "reflect",
+    f"select java_method{REFLECTED}": "java_method",
+    f"select try_reflect{REFLECTED}": "try_reflect",
+    f"select system.builtin.reflect{REFLECTED}": "reflect",
+    f"select * from values (reflect{REFLECTED})": "reflect",
+    f"select * from v where exists (select 1 from v x where x.id = v.id and reflect{REFLECTED} = '')": "reflect",
+    f"with c as (select reflect{REFLECTED} x) select * from c": "reflect",
+    f"select transform(array(1), x -> reflect{REFLECTED})": "reflect",
+    f"select sum(id) over w from v window w as (order by reflect{REFLECTED})": "reflect",
+    f"select * from v, lateral (select reflect{REFLECTED} y)": "reflect",
+    f"select id from v group by id having max(reflect{REFLECTED}) = ''": "reflect",
+    f"select distinct unix_seconds(at) from v where at is not null and (\nreflect{REFLECTED} = '/root'\n)": "reflect",
+    "select input_file_name() from v": "input_file_name",
+    "select current_user()": "current_user",
+    "select from_protobuf(cast('a' as binary), 'm', '{mark}')": "from_protobuf",
+    "select * from table_changes_by_path('{path}', 0)": "table_changes_by_path",
+    "select * from python_worker_logs()": "python_worker_logs",
+    "select * from identifier(concat('v', ''))": "PlanWithUnresolvedIdentifier",
+    "select * from v version as of 0": "RelationTimeTravel",
+    "execute immediate 'select 1'": "UnresolvedExecuteImmediate",
+    "begin select 1; end": "CompoundBody",
+    "explain select 1": "ExplainCommand",
+    "select * from range(100000000)": "range would make 100,000,000 elements",
+    "select sequence(1, 100000000)": "sequence would make 100,000,000 elements",
+    "select size(sequence(1, 10000 * 10000))": "sequence",
+    "select explode(sequence(1, 100000000))": "sequence",
+    "select sequence(timestamp'2000-01-01', timestamp'2026-01-01', interval 1 second)": "sequence",
+    "select repeat('x', 1000000000)": "repeat",
+    "select array_repeat(1, 100000000)": "array_repeat",
+    "select lpad('x', 1000000000, 'y')": "lpad",
+    "select space(100000000)": "space",
+}
+
+
+@pytest.mark.parametrize(("sql", "named"), ATTACKS.items())
+def test_a_query_runs_no_program_and_reads_nothing_else(bench: Bench, sql: str, named: str) -> None:
+    bench.put("t", id=pa.array([1]), at=bench.moments(bench.START, 1, 1))
+    text = sql.replace("{mark}", bench.path("mark")).replace("{path}", bench.path("t"))
+    with pytest.raises(UsageError, match=re.escape(named)):
+        query(bench.session, text, [bench.input("t", None, view="v")])
+    assert not Path(bench.path("mark")).exists()
+
+
+def test_without_the_judge_a_query_does_run_programs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.engine.query.judged", lambda spark, sql, views: spark.sql(sql))
+    bench.put("t", id=pa.array([1]))
+    text = f"select transform(id) using 'touch {bench.path('mark')}; cat' as (x) from v"
+    query(bench.session, text, [bench.input("t", None, view="v")])
+    assert Path(bench.path("mark")).exists()
+
+
+def test_a_query_sees_no_setting_and_no_environment(bench: Bench) -> None:
+    sql = "select '${env:HOME}' a, '${system:user.name}' b, '${spark.hadoop.fs.s3a.secret.key}' c"
+    (row,) = query(bench.session, sql, [])
+    assert list(row.values()) == ["${env:HOME}", "${system:user.name}", "${spark.hadoop.fs.s3a.secret.key}"]
+
+
+ORDINARY = [
+    "select * from v",
+    "select count(*) n from v",
+    "select a.id, b.x from v a join v b on a.id = b.id left join v c using (id)",
+    "select id, row_number() over (partition by x order by at desc) r, lag(x) over w l from v window w as"
+    " (order by id)",
+    "with a as (select * from v), b as (select * from a where id > 0) select * from a union all select * from b",
+    "select id from v except select 1 intersect select x from v",
+    "select id, e from v lateral view outer explode(array(1, 2)) l as e",
+    "select id, posexplode(array(1, 2)) from v",
+    "select * from (select id, x from v) pivot (sum(x) for id in (0, 1, 2))",
+    "select * from v unpivot (val for name in (id, x))",
+    "select from_json('{\"a\":1}', 'a int').a, get_json_object('{\"a\":1}', '$.a') g, to_json(struct(id)) j from v",
+    "select transform(array(id), e -> e + 1) t, filter(array(id), e -> e > 1) f, aggregate(array(id), 0L, (a,"
+    " e) -> a + e) a"
+    " from v",
+    "select * from v tablesample (50 percent)",
+    "select date_trunc('hour', at) h, at + interval 1 day p, datediff(current_date(), date'2026-01-01') d,"
+    " extract(year from at) y, to_date('2026-01-01') t, date_format(at, 'yyyy') f from v",
+    "select id, x, sum(x) s, grouping(id) g from v group by cube (id, x)",
+    "select id % 2 k, count(*) c from v group by all having c > 0 order by c desc limit 3 offset 0",
+    "select case when id > 1 then 'a' else 'b' end c, coalesce(null, id) o, nullif(id, 1) n, id between 1 and"
+    " 2 b from v",
+    "select * from v where id = (select max(id) from v) or x in (select x from v where x > 3)",
+    "select percentile_approx(x, 0.5) p, approx_count_distinct(id) a, collect_set(id) s, max_by(id, x) m, stddev(x) d,"
+    " median(x) e, count_if(id > 1) i, listagg(cast(id as string), ',') l from v",
+    "select * from values (1, 'a'), (2, 'b') as t(a, b)",
+    "select id from range(10)",
+    "select id a, a + 1 b from v",
+    "select * except (x) from v",
+    "select sequence(1, 10) a, sequence(date'2026-01-01', date'2026-12-31', interval 1 day) b,"
+    " sequence(to_date('2018-01-01'), to_date('2018-03-01'), interval 1 month) c, repeat('x', 10) d,"
+    " lpad('a', 5, '0') e",
+    "select /*+ broadcast(a) */ a.id from v a join v b on a.id = b.id",
+    "select v.id, l.z from v, lateral (select v.id + 1 as z) l",
+    "from v |> where id > 0 |> aggregate sum(x) as s group by id",
+    "with recursive r(n) as (select 1 union all select n + 1 from r where n < 5) select * from r",
+    "select try_cast('x' as int) c, cast(id as decimal(10, 2)) d, round(1.55, 1) r, ceil(1.2) u, 7 div 2 i,"
+    " pow(2, 3) p from v",
+    "select concat_ws(',', 'a', 'b') a, upper('x') b, split('a,b', ',')[0] c, trim(' x ') d,"
+    " regexp_extract('a1', '[0-9]', 0) e,"
+    " md5('x') f, left('abc', 1) g, 'a' || 'b' h, 'abc' like 'a%' i, startswith('abc', 'a') j",
+    "select window(at, '1 hour').start w, count(*) n from v group by window(at, '1 hour')",
+    "select id from v qualify row_number() over (order by id) = 1",
+    "select named_struct('a', 1).a s, map('a', 1)['a'] m, arrays_zip(array(1), array(2)) z,"
+    " sort_array(array(2, 1)) o, hash(id) h"
+    " from v",
+]
+
+
+@pytest.mark.parametrize("sql", ORDINARY)
+def test_ordinary_queries_are_answered(bench: Bench, sql: str) -> None:
+    bench.put("t", id=pa.array([1, 2]), x=pa.array([3, 4]), at=bench.moments(bench.START, 1, 2))
+    assert query(bench.session, sql, [bench.input("t", None, view="v")]) is not None
+
+
+def test_every_function_of_this_spark_is_allowed_or_refused_on_purpose(bench: Bench) -> None:
+    register = bench.session.spark()._jsparkSession.sessionState().functionRegistry()
+    names = register.listFunction()
+    refused = set()
+    for number in range(names.size()):
+        name = names.apply(number)
+        if register.lookupFunction(name).get().getClassName() not in EXPRESSIONS:
+            refused.add(str(name.funcName()))
+    assert refused == {
+        "reflect", "java_method", "try_reflect", "input_file_name", "input_file_block_start", "input_file_block_length",
+        "current_user", "session_user", "user", "current_path", "measure", "from_avro", "to_avro", "schema_of_avro",
+        "from_protobuf", "to_protobuf",
+    }  # fmt: skip
+
+
+def test_a_query_gives_so_many_rows_and_bytes_and_no_more(bench: Bench) -> None:
+    assert len(query(bench.session, "select id from range(7)", [], limits=Limits(rows=7))) == 7
+    with pytest.raises(UsageError, match="more than 6 rows"):
+        query(bench.session, "select id from range(7)", [], limits=Limits(rows=6))
+    with pytest.raises(UsageError, match="larger than 1 MiB"):
+        query(bench.session, "select repeat('x', 500000) t from range(9)", [], limits=Limits(size_bytes=2**20))
+
+
+def test_a_query_that_fails_says_why(bench: Bench) -> None:
+    with pytest.raises(QueryError, match="CAST_INVALID_INPUT"):
+        query(bench.session, "select cast(concat('x', id) as int) n from range(3)", [])
 
 
 def test_two_columns_of_one_name_need_an_alias(bench: Bench) -> None:

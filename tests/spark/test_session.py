@@ -170,6 +170,17 @@ def test_no_process_of_a_launch_is_started_with_a_secret(tmp_path: Path) -> None
     assert "hush" not in seen
 
 
+def test_a_mirrors_password_is_not_on_the_command_line_of_the_resolver(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    home = _recording_java(tmp_path / "java", said)
+    environ = {"PATH": os.environ["PATH"], "STATE_PASSWORD": "hush-environ"}
+    with pytest.raises(SparkError, match="could not be resolved"):
+        jars.delta_jars(environ, tmp_path, str(home), {"spark.jars.repositories": "https://me:hush@mirror/maven"})
+    seen = said.read_text()
+    assert "org.apache.spark.launcher.Main" in seen
+    assert "hush" not in seen
+
+
 def test_a_launch_that_tells_everything_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "needed_by_spark", dict)
     starting, said = _starting(tmp_path)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from penstock import secrets
 from penstock.errors import EngineError
+from penstock.runtime.doctor import examine
 from penstock.runtime.logs import masked
 from penstock.secrets import conceal, concealed, secret_values, secretive
 
@@ -42,3 +44,24 @@ def test_errors_and_logs_show_no_secret() -> None:
     assert (error.message, error.hint, str(error)) == ("403 for ***", "is *** right?", "403 for ***")
     assert masked("signed with abc/defghi") == "signed with ***"
     assert concealed("idle") == "idle"
+
+
+PROJECT = """
+name: shop
+databases: {external: raw, transformation: shop}
+targets:
+  dev:
+    state: postgresql://me:${STATE_PASSWORD}@127.0.0.1:1/db
+    warehouse: "ROOT/${SIGNED}"
+    spark: {conf: {spark.ssl.keyPassword: "${SIGNED}"}}
+"""
+
+
+def test_doctor_shows_no_secret(tmp_path: Path) -> None:
+    (tmp_path / "penstock.yml").write_text(PROJECT.replace("ROOT", str(tmp_path)))
+    (tmp_path / "models").mkdir()
+    environ = {"PATH": "", "HOME": str(tmp_path), "STATE_PASSWORD": "hush-one", "SIGNED": "hush-two"}
+    seen = {found.name: found for found in examine(tmp_path, None, None, environ)}
+    assert not seen["postgresql"].ok
+    assert "***" in f"{seen['warehouse']}"
+    assert "hush" not in f"{seen}"

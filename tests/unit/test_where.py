@@ -49,6 +49,8 @@ def test_a_condition_is_kept_as_it_was_typed(text: str) -> None:
         "x = 'open",
         "two words",
         "x = ?",
+        "(" * 3000 + "x = 1" + ")" * 3000,
+        "not " * 5000 + "x",
     ],
 )
 def test_anything_else_is_refused_with_an_example(text: str) -> None:

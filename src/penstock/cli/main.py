@@ -149,12 +149,15 @@ def render(options: Options, model: Model, at: At = None) -> None:
 @app.command()
 @with_options
 def query(
-    options: Options, sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT over the project's tables.")]
+    options: Options,
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT over the project's tables.")],
+    limit: Annotated[int, typer.Option(min=1, metavar="ROWS", help="Refuse to show more rows.")] = 10_000,
+    timeout: Annotated[int, typer.Option(min=1, metavar="SECONDS", help="Give up after so long.")] = 300,
 ) -> None:
     """Run one SELECT over the tables as they are accepted now."""
     from penstock.cli.making import query as command
 
-    command(options, sql)
+    command(options, sql, limit, timeout)
 
 
 @app.command()

@@ -114,12 +114,12 @@ def work(
     return summary.failed
 
 
-def query(options: Options, sql: str) -> None:
+def query(options: Options, sql: str, limit: int, timeout: int) -> None:
     from penstock.runtime.querying import query as ask
     from penstock.runtime.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
-        rows = ask(workspace, sql)
+        rows = ask(workspace, sql, limit, timeout)
     if options.json:
         show.print_json(rows)
     elif rows:

@@ -18,6 +18,7 @@ from penstock.tasks import Commit
 if TYPE_CHECKING:
     from penstock.engine.compare import Comparison
     from penstock.engine.publish import FileSetChanged
+    from penstock.engine.query import Limits
 
 
 class DeltaEngine:
@@ -81,10 +82,10 @@ class DeltaEngine:
 
         discard(job.location, job.task, job.attempt, self.storage, others=others)
 
-    def query(self, sql: str, reads: Sequence[InputRead]) -> list[dict[str, object]]:
+    def query(self, sql: str, reads: Sequence[InputRead], limits: Limits | None = None) -> list[dict[str, object]]:
         from penstock.engine.query import query
 
-        return query(self.session, sql, reads, self.storage)
+        return query(self.session, sql, reads, self.storage, limits)
 
     def compare(self, job: Job, snapshot: int) -> Comparison:
         from penstock.engine.compare import compare

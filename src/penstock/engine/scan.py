@@ -11,16 +11,17 @@ from penstock.engine.files import PositionColumn
 from penstock.engine.job import InputRead
 from penstock.engine.positions import position_field, position_of
 from penstock.engine.predicate import quoted
-from penstock.engine.query import check_select
 from penstock.engine.read import Reader
 from penstock.engine.session import Session
 from penstock.engine.storage import Storage
-from penstock.errors import AttemptError, SourceError
+from penstock.errors import AttemptError, SourceError, UsageError
 from penstock.tasks import Pin
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from py4j.java_gateway import JavaObject
+    from pyspark.sql import DataFrame, SparkSession
 
+_LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
 VIEW = "penstock_in_0"
 """The source itself, for bounds queries."""
 
@@ -48,10 +49,33 @@ def scan(
             frame.createOrReplaceTempView(VIEW)
             if sql is None:
                 return _pair(_extremes(frame, position))
-            check_select(spark, sql)
+            _check_reads(spark, sql)
             return _pair(spark.sql(sql))
     except AttemptError as error:
         raise SourceError(error.message, hint=error.hint) from error
+
+
+def _check_reads(spark: SparkSession, sql: str) -> None:
+    """A UsageError unless `sql` is one statement that only reads; its author may otherwise do what a model may."""
+    plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(sql)
+    if _writes(spark, plan):
+        raise UsageError("a bounds query is exactly one SELECT, which changes nothing")
+
+
+def _writes(spark: SparkSession, plan: JavaObject) -> bool:
+    from py4j.java_gateway import is_instance_of
+
+    gateway = spark.sparkContext._gateway
+    kinds = (f"{_LOGICAL}.Command", f"{_LOGICAL}.ParsedStatement")
+    if any(is_instance_of(gateway, plan, kind) for kind in kinds):
+        return True
+    below = [plan.children(), plan.innerChildren()]
+    return any(
+        _writes(spark, inner)
+        for some in below
+        for i in range(some.size())
+        if is_instance_of(gateway, inner := some.apply(i), f"{_LOGICAL}.LogicalPlan")
+    )
 
 
 def _extremes(frame: DataFrame, position: PositionColumn) -> DataFrame:

@@ -187,7 +187,7 @@ class Session:
                 launch.close(gateway, self._archive)
 
     def _begin(self) -> None:
-        with suppress(SparkError):  # whoever needs it tries again, and hears why
+        with suppress(Exception):  # whoever needs it tries again, and hears why
             self.spark()
 
     def _opened(self, group: str, about: str) -> Attempt:

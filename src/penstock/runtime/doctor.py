@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,6 +16,7 @@ from penstock.errors import PenstockError
 from penstock.project import Project, load, project_root
 from penstock.runtime.site import Site
 from penstock.runtime.workspace import cache_folder
+from penstock.secrets import concealed
 from penstock.state.embedded.server import EmbeddedPostgres
 from penstock.state.store import State
 
@@ -45,9 +46,10 @@ def examine(start: Path, config: Path | None, target: str | None, environ: Mappi
 
 def _looked(name: str, look: Callable[[], Finding]) -> Finding:
     try:
-        return look()
+        found = look()
     except PenstockError as error:
         return Finding(name, False, error.message, error.hint)
+    return replace(found, found=concealed(found.found))
 
 
 def _python() -> Finding:

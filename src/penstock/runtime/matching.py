@@ -9,6 +9,7 @@ from sqlglot.errors import SqlglotError
 from penstock.engine.portable import position_kind
 from penstock.engine.positions import PositionField
 from penstock.engine.predicate import as_position
+from penstock.engine.query import Limits
 from penstock.errors import QueryError, UsageError
 from penstock.intervals import IntervalSet
 from penstock.runtime.workspace import Workspace
@@ -16,6 +17,7 @@ from penstock.tasks import Pin
 
 _HINT = "for example --where \"country = 'NO' and amount is null\""
 _VIEW = "penstock_matched"
+_MOST_CELLS = 1_000_000
 _NOT_A_CONDITION = (exp.Query, exp.Table, exp.AggFunc, exp.Window, exp.Alias, exp.Command, exp.Star, exp.Placeholder)
 
 
@@ -28,6 +30,8 @@ def condition(text: str) -> str:
         trees = [tree for tree in sqlglot.parse(text, dialect="spark") if tree is not None]
     except SqlglotError as error:
         raise UsageError(f"--where cannot be read: {str(error).splitlines()[0]}", hint=_HINT) from None
+    except RecursionError:
+        raise UsageError("--where is nested too deeply to be read", hint=_HINT) from None
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, exp.Condition) or isinstance(tree, (exp.Literal, exp.Tuple)):
         raise UsageError(f"--where takes one condition, not {text.strip() or 'nothing'}", hint=_HINT)
@@ -50,7 +54,7 @@ def matching(workspace: Workspace, name: str, pin: Pin, where: str, grid: int) -
     cell = f"{at} - (({at} % {grid}) + {grid}) % {grid}" if grid > 1 else at
     sql = f"select distinct {cell} as cell from {_VIEW} where {at} is not null and (\n{condition(where)}\n)"
     try:
-        rows = workspace.engine.query(sql, (read,))
+        rows = workspace.engine.query(sql, (read,), Limits(rows=_MOST_CELLS))
     except QueryError as error:
         raise UsageError(f"--where cannot be asked of {name}: {error.message}", hint=error.hint) from error
     starts = [int(str(row["cell"])) for row in rows]

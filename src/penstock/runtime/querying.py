@@ -10,12 +10,15 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import traverse_scope
 
 from penstock.engine.job import InputRead
+from penstock.engine.query import MOST_ROWS, MOST_SECONDS, Limits
 from penstock.errors import UsageError
 from penstock.runtime.workspace import Workspace
 from penstock.state.records import World
 
 
-def query(workspace: Workspace, sql: str) -> list[dict[str, object]]:
+def query(
+    workspace: Workspace, sql: str, most_rows: int = MOST_ROWS, seconds: int = MOST_SECONDS
+) -> list[dict[str, object]]:
     """One SELECT: our tables at the accepted snapshot, sources at the observed one."""
     tree = _select(sql)
     world = workspace.state.world()
@@ -25,7 +28,8 @@ def query(workspace: Workspace, sql: str) -> list[dict[str, object]]:
         if name not in reads:
             reads[name] = _read(workspace, world, name, f"penstock_q_{len(reads)}")
         _point(table, reads[name].view)
-    return workspace.engine.query(tree.sql(dialect="spark"), tuple(reads.values()))
+    limits = Limits(rows=most_rows, seconds=seconds)
+    return workspace.engine.query(tree.sql(dialect="spark"), tuple(reads.values()), limits)
 
 
 def _point(table: exp.Table, view: str) -> None:
@@ -45,6 +49,8 @@ def _select(sql: str) -> exp.Query:
         trees = [tree for tree in sqlglot.parse(sql, dialect="spark") if tree is not None]
     except SqlglotError as error:
         raise UsageError(f"the query cannot be read: {error}") from None
+    except RecursionError:
+        raise UsageError("the query is nested too deeply to be read") from None
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, exp.Query):
         raise UsageError("query takes exactly one SELECT", hint="no other statement, and only one")
