@@ -194,12 +194,14 @@ class Observer:
                 previous_table_id=known.table_id,
                 most_commits=most if anybody_cares(source, self.site.graph) else None,
             )
-        except FeatureUnsupported:
-            return self._by_scan(source, known, now), False
+        except FeatureUnsupported as error:
+            record = self._by_scan(source, known, now)
+            said = f"read through Spark as it is ({error.why}): rows that come late in it are not noticed"
+            return None if record is None else replace(record, watched=said), False
         except TableMissing:
             raise SourceError(f"there is no table at {source.location}") from None
         if seen is None:
-            return known, False
+            return replace(known, watched=None), False
         if column is not None and not source.axis_declared:
             _refuse_plain_numbers(source, seen.columns)
         record = replace(
@@ -212,6 +214,7 @@ class Observer:
             end_pos=seen.end_pos,
             bytes=seen.bytes,
             rows=seen.rows,
+            watched=None,
         )
         if not seen.needs_scan or column is None:
             return record, seen.more
