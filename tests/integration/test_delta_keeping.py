@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from penstock.engine import head as head_module
 from penstock.engine import keeping
 from penstock.engine import publish as publish_module
-from penstock.engine.files import DataFile, PositionColumn
+from penstock.engine.files import RUN, DataFile, PositionColumn
 from penstock.engine.head import Head
 from penstock.engine.job import Job, Staged, StagedChunk
 from penstock.engine.keeping import keep
@@ -183,3 +183,14 @@ def test_without_the_look_at_gathered_files_their_deleted_rows_would_come_back(
     monkeypatch.setattr(publish_module, "moved", lambda *_: None)
     assert isinstance(published(tmp_path, job, head, new), Commit)
     assert 50 in DeltaTable(str(tmp_path)).to_pyarrow_table().column("n").to_pylist()
+
+
+def test_a_table_written_in_several_stretches_at_once_can_be_replaced_afterwards(tmp_path: Path) -> None:
+    tip(tmp_path, 1)
+    log = tmp_path / "_delta_log" / f"{0:020d}.json"
+    (path,) = tmp_path.glob("*.parquet")
+    (tmp_path / "t" / "1" / f"{RUN}=0").mkdir(parents=True)
+    path.rename(tmp_path / "t" / "1" / f"{RUN}=0" / path.name)
+    log.write_text(log.read_text().replace(path.name, f"t/1/{RUN}=0/{path.name}"))
+    job, _ = one_more(tmp_path, 0)
+    assert len(Head.of(job, None).replaced) == 1

@@ -8,6 +8,9 @@ from typing import Literal
 
 from penstock.intervals import IntervalSet
 
+RUN = "__penstock_run"
+"""Says of rows of several stretches which one they are in, so that no file has rows of two. It names folders."""
+
 PositionKind = Literal["timestamp", "timestamp_ntz", "date", "integer"]
 
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from penstock.engine.files import DataFile, PositionColumn, TableSnapshot
+from penstock.engine.files import RUN, DataFile, PositionColumn, TableSnapshot
 from penstock.engine.handle import open_table, trouble
 from penstock.engine.positions import MICROS, PositionField, from_days, from_micros, position_field
 from penstock.engine.storage import Storage, is_absolute
@@ -163,7 +163,7 @@ def _odd_path(file: DataFile, partition_columns: tuple[str, ...]) -> str | None:
     *folders, name = file.path.split("/")
     if name.startswith(("_", ".")) or set(file.path) & set("*?[]{}\\"):
         return f"the path {file.path}"
-    shown = [folder.partition("=") for folder in folders if "=" in folder]
+    shown = [folder.partition("=") for folder in folders if "=" in folder and not folder.startswith(f"{RUN}=")]
     expected = [(column, file.partition[column]) for column in partition_columns]
     if [(unquote(column), _hive(value)) for column, _, value in shown] != expected:
         return f"partition values that are not in the path {file.path}"

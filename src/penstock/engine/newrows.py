@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.columns import fitted, target_schema, unchanged
 from penstock.engine.digest import HASH_A, HASH_B, MOST_OBSERVED, digest_of, hash_columns, sums
+from penstock.engine.files import RUN
 from penstock.engine.head import Head, Target
 from penstock.engine.job import Digest, Job, Rendering
-from penstock.engine.parts import RUN, laid_out
+from penstock.engine.parts import laid_out
 from penstock.engine.positions import PositionField, position_field
 from penstock.engine.predicate import as_position, index, inside, quoted
 from penstock.engine.read import PlannedRead, Reader

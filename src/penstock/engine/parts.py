@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyarrow.fs import FileInfo, FileSelector, FileType
 
+from penstock.engine.files import RUN
 from penstock.engine.head import Head, Target
 from penstock.engine.job import Job, StagedFile
 from penstock.engine.positions import PositionField
@@ -18,10 +19,6 @@ from penstock.intervals import IntervalSet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-RUN = "__penstock_run"
-"""Says of rows of several stretches which one they are in, so that no file has rows of two."""
 
 
 def laid_out(frame: DataFrame, field: PositionField, large: bool, cluster_by: tuple[str, ...]) -> DataFrame:
