@@ -20,7 +20,7 @@ from uuid import UUID
 from memory_append import Rule, appended, check_key, keys_of, places
 from memory_store import MemoryStore
 from memory_tables import Entry, MemoryFile, MemorySnapshot, MemoryTable, Row, Rows
-from memory_tags import inside, stars_understood, with_tags
+from memory_tags import inside, shown, stars_understood, with_tags
 
 from penstock.engine.committing import ROUNDS
 from penstock.engine.compare import Comparison
@@ -266,8 +266,8 @@ class MemoryEngine(MemoryStore):
         with closing(_connected(lambda: self._is_cancelled(job))) as connection:
             for rendering in job.renderings:
                 found = self._asked(connection, rendering.sql, rendering.inputs)
+                columns = columns or _storable(job, shown(found))
                 kept = inside(rendering, found, job.position.name)
-                columns = columns or _storable(job, kept.columns)
                 check_key(job, columns)
                 if not job.cut and len(kept.rows) != len(found.rows):
                     count = len(found.rows) - len(kept.rows)

@@ -27,6 +27,11 @@ def stars_understood(sql: str) -> str:
     return sql.replace(f"* EXCEPT ({TAG})", "*")
 
 
+def shown(found: Rows) -> tuple[str, ...]:
+    """The columns that a table gets."""
+    return tuple(name for name in found.columns if not name.startswith(TAG))
+
+
 def inside(rendering: Rendering, found: Rows, position: str) -> Rows:
     """The rows that lie in what they were made for, without their tags."""
     at = found.columns.index(position)
@@ -36,9 +41,9 @@ def inside(rendering: Rendering, found: Rows, position: str) -> Rows:
     ends = {chunk.start: chunk.end for chunk in rendering.intervals}
     tag = len(found.columns) - 1
     kept = [row for row in found.rows if isinstance(p := row[at], int) and _lies(p, row[tag], ends)]
-    shown = [place for place, name in enumerate(found.columns) if not name.startswith(TAG)]
-    rows: list[Row] = [tuple([row[place] for place in shown]) for row in kept]
-    return Rows(tuple(found.columns[place] for place in shown), rows)
+    places = [found.columns.index(name) for name in shown(found)]
+    rows: list[Row] = [tuple([row[place] for place in places]) for row in kept]
+    return Rows(shown(found), rows)
 
 
 def _lies(position: int, tag: object, ends: dict[int, int]) -> bool:
