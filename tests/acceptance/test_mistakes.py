@@ -61,3 +61,26 @@ def test_a_server_that_does_not_answer_is_exit_code_3(tmp_path: Path, shell_in: 
     )
     answer = shell_in(tmp_path)("status", "--json", code=3)
     assert json.loads(answer.out)["error"]["kind"] == "state"
+
+
+def test_a_query_that_intervals_cannot_share_is_noted_with_its_reason(
+    tmp_path: Path, shell_in: Callable[[Path], Shell]
+) -> None:
+    files = {
+        "penstock.yml": "name: apart\ndatabases: {external: raw, transformation: t}\n",
+        "models/external/blocks.yml": "location: ./blocks\nposition: n\naxis: block\n",
+        "models/transformations/sampled.sql": model("select n from {{ ref('raw.blocks') }} limit 3"),
+        "models/transformations/kinds.sql": model(
+            "select max(n) as n, kind from {{ ref('raw.blocks') }} group by kind"
+        ),
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    shell = shell_in(tmp_path)
+    why = "each interval has a query of its own: it has LIMIT"
+    assert f"note: models/transformations/sampled.sql: {why}" in shell("validate").out
+    (note,) = json.loads(shell("validate", "--json").out)["notes"]
+    assert note["message"].startswith(why)
+    assert why in shell("explain", "t.sampled").out
+    assert "query of its own" not in shell("explain", "t.kinds").out

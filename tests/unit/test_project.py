@@ -388,7 +388,7 @@ def test_a_name_in_templates_that_nobody_has_thought_about_keeps_chunks_apart(
     assert model(read(tmp_path, SHOP), "shop.hourly").widens
     monkeypatch.setattr(trial, "_SAME_FOR_ALL_CHUNKS", frozenset[str]())
     new = model(load(tmp_path, {}), "shop.hourly")
-    assert (new.widens, new.widens_reason) == (False, "it mentions ref")
+    assert (new.widens, new.widens_reason) == (False, "its template does more with ref than to print it")
 
 
 def test_text_that_is_not_utf_8_is_an_error(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from penstock.cli.options import Options
 from penstock.errors import UsageError
 from penstock.models.axis import shown
 
+_APART = "each interval has a query of its own"
 _TASK_COLUMNS = {name: name for name in ("id", "model", "lane", "intervals", "scope", "state", "attempt", "strategy")}
 _TASK_COLUMNS |= {
     "scope": "scope_text",
@@ -55,12 +56,17 @@ def validate(options: Options) -> None:
     project = load(root, options.environ, options.target, options.config, cache_of(root))
     models = project.graph.models.values()
     sources = sum(isinstance(model, Source) for model in models)
+    apart = [model for model in models if not isinstance(model, Source) and not model.widens]
     if options.json:
+        answer = {"sources": sources, "models": len(models) - sources, "errors": 0}
         warnings = [{"message": w.message, "file": w.file, "line": w.line} for w in project.warnings]
-        show.print_json({"sources": sources, "models": len(models) - sources, "errors": 0, "warnings": warnings})
+        notes = [{"message": f"{_APART}: {model.widens_reason}", "file": model.file} for model in apart]
+        show.print_json({**answer, "warnings": warnings, "notes": notes})
         return
     for warning in project.warnings:
         show.line(f"warning: {warning}", "yellow")
+    for model in apart:
+        show.line(f"note: {model.file}: {_APART}: {model.widens_reason}")
     show.line(f"{show.count(sources, 'source')}, {show.count(len(models) - sources, 'model')}, 0 errors")
 
 
@@ -179,6 +185,8 @@ def explain(options: Options, model: str, at: str | None) -> None:
         return
     show.line(f"{answer['model']} ({answer['type']}) {answer['chunk_text']}: {answer['decision']}", "bold")
     show.line(f"  {answer['reason']}")
+    if answer["strategy"] == "interval":
+        show.line(f"  {_APART}: {answer['strategy_reason']}")
     checks = answer["checks"]
     for check in checks if isinstance(checks, list) else []:
         why = "" if check["ok"] or check["why"] == check["value"] else f". {check['why']}"

@@ -11,8 +11,10 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from penstock.intervals import Interval
 from penstock.project.analysis import Analysis, Facts, QueryProblem
 from penstock.project.limits import LONG_NUMBER, TOO_DEEP, long_number, too_deep
+from penstock.project.sharing import Share, Unshareable, shared
 from penstock.project.widening import widening
 
 _SPARK = Dialect.get_or_raise("spark")
@@ -36,7 +38,24 @@ def _analysed(tree: exp.Query, facts: Facts) -> Analysis:
             f"the query has no column {facts.position!r}, which is the model's position; it has {listed}", 1
         )
     proof = widening(tree, facts)
-    return Analysis(grouped, proof.holds, proof.reason, proof.grain)
+    if proof.holds:
+        return Analysis(grouped, True, proof.reason, proof.grain)
+    why_not = _unshared(facts) if facts.texts or facts.unshared else proof.reason
+    reason = "its rows carry their chunk" if why_not is None else why_not
+    return Analysis(grouped, why_not is None, reason, proof.grain, tagged=why_not is None)
+
+
+def _unshared(facts: Facts) -> str | None:
+    """Why a query over rows that carry their chunk does not give the rows of each; None when it does."""
+    if facts.unshared is not None:
+        return facts.unshared
+    trial = Share((Interval(0, 10), Interval(10, 20)), lambda tag: f"({tag} + 10)")
+    try:
+        for text in facts.texts:
+            shared(text, frozenset(facts.carriers), trial)
+    except Unshareable as obstacle:
+        return str(obstacle)
+    return None
 
 
 def check_bounds(sql: str) -> None:
