@@ -14,7 +14,7 @@ from penstock.engine.digest import HASH_A, HASH_B, MOST_OBSERVED, digest_of, has
 from penstock.engine.files import RUN
 from penstock.engine.head import Head, Target
 from penstock.engine.job import Digest, Job, Rendering
-from penstock.engine.parts import laid_out
+from penstock.engine.parts import laid_out, pieces
 from penstock.engine.positions import PositionField, position_field
 from penstock.engine.predicate import as_position, index, inside, quoted
 from penstock.engine.read import PlannedRead, Reader
@@ -83,12 +83,12 @@ class _Watch:
 
 def new_rows(spark: SparkSession, job: Job, head: Head, reader: Reader) -> NewRows:
     """Plan the job's queries; nothing runs yet."""
-    asked = ask(spark, job, reader, sum(file.size for file in head.straddlers))
+    asked = ask(spark, job, reader)
     given = untagged(asked.frames[0].schema, job.renderings[0])
     key_columns(job, given)  # the query itself must give them, whatever the table has
     schema = target_schema(given, head.schema, job.add_columns)
     target = Target(schema, output_position(schema, job))
-    parts, watches = _runs(job, head, asked, target)
+    parts, watches = _runs(job, asked, target)
     return NewRows(parts, target, asked.large, asked.rows_read, watches)
 
 
@@ -100,14 +100,13 @@ class Asked:
     tiny: bool
     large: bool
     rows_read: int
+    size: int | None
 
 
-def ask(spark: SparkSession, job: Job, reader: Reader, more_bytes: int = 0) -> Asked:
+def ask(spark: SparkSession, job: Job, reader: Reader) -> Asked:
     """Give the queries to Spark, with settings that fit the size of what they read; nothing runs yet."""
     planned = {read.view: reader.planned(read) for rendering in job.renderings for read in rendering.inputs}
     size = _size(planned.values())
-    if size is not None:
-        size += more_bytes
     configure(spark, size)
     tiny = size is not None and size <= TINY_BYTES
     rows = sum(read.rows for read in planned.values())
@@ -118,7 +117,7 @@ def ask(spark: SparkSession, job: Job, reader: Reader, more_bytes: int = 0) -> A
         frame = reader.frame(read)
         (frame.coalesce(1) if tiny else frame).createOrReplaceTempView(view)
     frames = tuple(spark.sql(rendering.sql) for rendering in job.renderings)
-    return Asked(frames, tiny, size is None or size > SMALL_BYTES, rows)
+    return Asked(frames, tiny, size is None or size > SMALL_BYTES, rows, size)
 
 
 def _size(planned: Iterable[PlannedRead]) -> int | None:
@@ -177,12 +176,11 @@ def key_columns(job: Job, schema: StructType) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def _runs(job: Job, head: Head, asked: Asked, target: Target) -> tuple[tuple[DataFrame, ...], tuple[_Watch, ...]]:
+def _runs(job: Job, asked: Asked, target: Target) -> tuple[tuple[DataFrame, ...], tuple[_Watch, ...]]:
     # a few rows are compared as they are, and without a watch the job is shorter
     digested = job.deduplicate and not job.unique_key and not asked.tiny and len(job.chunks) <= MOST_OBSERVED
     # footers tell that rows lie outside, but not whose rows they are
-    several = len(asked.frames) > 1 or job.renderings[0].tagged
-    marked = not job.cut and (several or bool(head.straddlers))
+    marked = not job.cut and (len(asked.frames) > 1 or job.renderings[0].tagged)
     members = [
         (_shaped(frame, target, rendering, cut=job.cut, marked=marked), rendering.intervals)
         for frame, rendering in zip(asked.frames, job.renderings, strict=True)
@@ -196,13 +194,15 @@ def _runs(job: Job, head: Head, asked: Asked, target: Target) -> tuple[tuple[Dat
     for run in runs:
         frames = [frame for frame, intervals in members if intervals[0].start in run]
         rows = reduce(lambda a, b: a.union(b), frames)
-        if len(run) > 1:
-            rows = rows.selectExpr("*", f"{index(target.field.name, target.field.kind, run.parts)} as {RUN}")
+        inner = tuple(chunk for chunk in sorted(job.chunks) if chunk.start in run)
+        share = len(inner) / len(job.chunks)
+        files = pieces(run, inner, int(asked.rows_read * share), int((asked.size or 0) * share))
+        if len(files) > 1:
+            rows = rows.selectExpr("*", f"{index(target.field.name, target.field.kind, files)} as {RUN}")
         rows = laid_out(rows, target.field, asked.large, job.cluster_by)
         if digested or marked:
-            inner = tuple(c for c in sorted(job.chunks) if c.start in run) if digested else ()
-            watched, watch = _watched(rows, target, inner, marked)
-            names = (*target.schema.names, RUN) if len(run) > 1 else target.schema.names
+            watched, watch = _watched(rows, target, inner if digested else (), marked)
+            names = (*target.schema.names, RUN) if len(files) > 1 else target.schema.names
             rows = watched.select(*map(quoted, names))
             watches.append(watch)
         parts.append(rows)

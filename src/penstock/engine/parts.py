@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pyarrow.fs import FileInfo, FileSelector, FileType
 
 from penstock.engine.files import RUN
-from penstock.engine.head import Head, Target
 from penstock.engine.job import Job, StagedFile
+from penstock.engine.keeping import FILE_ROWS, GROUP_ROWS
 from penstock.engine.positions import PositionField
-from penstock.engine.predicate import inside, quoted
-from penstock.engine.read import spark_path, through_parquet
+from penstock.engine.predicate import quoted
+from penstock.engine.read import spark_path
 from penstock.engine.statistics import staged_file
 from penstock.engine.storage import Storage, place
-from penstock.intervals import IntervalSet
+from penstock.intervals import Interval, IntervalSet
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
+
+PIECE_ROWS, PIECE_BYTES, MOST_PIECES = 1_000_000, 64 * 2**20, 32
+"""A file is what is made of so much input, unless an attempt would write too many files."""
 
 
 def laid_out(frame: DataFrame, field: PositionField, large: bool, cluster_by: tuple[str, ...]) -> DataFrame:
@@ -29,29 +34,19 @@ def laid_out(frame: DataFrame, field: PositionField, large: bool, cluster_by: tu
     return spread.sortWithinPartitions(*order)
 
 
-def kept_parts(
-    spark: SparkSession,
-    job: Job,
-    head: Head,
-    target: Target,
-    large: bool,
-) -> tuple[DataFrame, ...]:
-    """The rows outside the scope of the files that straddle it, one frame per gap, so that no file spans the scope."""
-    if head.snapshot is None:
-        return ()
-    name, kind = target.field.name, target.field.kind
-    parts: list[DataFrame] = []
-    for gap in job.scope.complement():
-        window = IntervalSet.of((gap,))
-        files = tuple(file for file in head.straddlers if file.meets(window))
-        if files:
-            rows = through_parquet(spark, job.location, target.schema, files).filter(inside(name, kind, window))
-            parts.append(laid_out(rows, target.field, large, job.cluster_by))
-    without = tuple(file for file in head.straddlers if file.nulls != 0)
-    if without:
-        rows = through_parquet(spark, job.location, target.schema, without)
-        parts.append(rows.filter(f"{quoted(name)} is null").coalesce(1))
-    return tuple(parts)
+def pieces(run: IntervalSet, chunks: Sequence[Interval], rows: int, size: int | None) -> tuple[Interval, ...]:
+    """How a run is cut into files, at edges of its sorted chunks: by what its queries read, for it is never less.
+
+    Whoever replaces one chunk later writes the rest of its piece again.
+    """
+    wanted = max(-(-rows // PIECE_ROWS), -(-(size or 0) // PIECE_BYTES), 1)
+    most = -(-len(chunks) // min(wanted, MOST_PIECES))
+    found: list[Interval] = []
+    for part in run:
+        inner = [chunk for chunk in chunks if chunk.start in IntervalSet.of((part,))]
+        edges = [part.start, *(inner[at].start for at in range(most, len(inner), most)), part.end]
+        found += [Interval(start, end) for start, end in pairwise(edges)]
+    return tuple(found)
 
 
 def written(parts: tuple[DataFrame, ...], job: Job, folder: str, storage: Storage | None) -> tuple[StagedFile, ...]:
@@ -66,7 +61,9 @@ def written(parts: tuple[DataFrame, ...], job: Job, folder: str, storage: Storag
         )
     frame = reduce(lambda a, b: a.union(b), parts)
     writer = frame.write.partitionBy(RUN) if apart else frame.write
-    writer.parquet(f"{spark_path(job.location).rstrip('/')}/{folder}")
+    # the option of a writer reaches Parquet's own settings
+    limits = {"maxRecordsPerFile": FILE_ROWS, "parquet.block.row.count.limit": GROUP_ROWS}
+    writer.options(**limits).parquet(f"{spark_path(job.location).rstrip('/')}/{folder}")
     filesystem, path = place(job.location, folder, storage)
     found = filesystem.get_file_info(FileSelector(path, recursive=True))
     names = sorted(f.path[len(path) :].strip("/") for f in found if _is_rows(f))

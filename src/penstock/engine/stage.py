@@ -14,8 +14,9 @@ from penstock.engine.checks import check
 from penstock.engine.failures import translating
 from penstock.engine.head import Head, Target
 from penstock.engine.job import Job, Staged, StagedChunk, StagedFile, Step
+from penstock.engine.keeping import keep
 from penstock.engine.newrows import Observed, new_rows
-from penstock.engine.parts import kept_parts, written
+from penstock.engine.parts import written
 from penstock.engine.positions import position_field
 from penstock.engine.read import Reader, plain_schema
 from penstock.engine.session import Attempt, Session
@@ -39,23 +40,24 @@ def stage(session: Session, job: Job, step: Step, storage: Storage | None = None
 def _staged(session: Session, job: Job, step: Step, storage: Storage | None, folder: str) -> Staged:
     began = time.monotonic()
     with _attempt(session, job) as attempt:
-        head = Head.of(job, storage)
+        # only at first: should others take these files, nobody waits for them twice
+        head = Head.of(job, storage, gather=True)
         reader = Reader(attempt.spark, storage)
         new = new_rows(attempt.spark, job, head, reader)
-        kept = kept_parts(attempt.spark, job, head, new.target, new.large)
         step("planned")
-        files = written(new.parts + kept, job, folder, storage)
+        files = written(new.parts, job, folder, storage)
         step("written")
         seen = new.observed()
-        ours, others = _sorted_out(job, head, files, seen)
+        _check_inside(job, files, seen)
         if job.unique_key:
-            staged = _appended(attempt, job, head, new.target, computed=ours, folder=folder, storage=storage)
+            staged = _appended(attempt, job, head, new.target, computed=files, folder=folder, storage=storage)
         else:
             judged = chunks.judge(
-                attempt.spark, job, head, new.target, files=ours, seen=seen, stored=job.digests, storage=storage
+                attempt.spark, job, head, new.target, files=files, seen=seen, stored=job.digests, storage=storage
             )
-            staged = _replaced(job, head, new.target, files=ours, kept=others, judged=judged)
-        warnings = check(attempt.spark, job, reader, files=ours, schema=new.target.schema, chunks=staged.chunks)
+            kept = _kept(job, head, new.target, judged, folder=folder, storage=storage)
+            staged = _replaced(job, head, new.target, files=files, kept=kept, judged=judged)
+        warnings = check(attempt.spark, job, reader, files=files, schema=new.target.schema, chunks=staged.chunks)
         written_ = (*staged.files, *staged.kept)
         staged = replace(staged, warnings=warnings, cost=_cost(attempt, written_, new.rows_read, began))
         step("staged")
@@ -77,13 +79,12 @@ def restage(session: Session, job: Job, staged: Staged, step: Step, storage: Sto
             files = (*again.files, *again.kept)
             step("written")
         else:
-            files = written(kept_parts(attempt.spark, job, head, target, large=False), job, folder, storage)
-            step("written")
-            _check_kept(job, files)
             # what the chunks held once says nothing about a table that somebody else has changed
             judged = chunks.judge(
                 attempt.spark, job, head, target, files=staged.files, seen=None, stored={}, storage=storage
             )
+            files = _kept(job, head, target, judged, folder=folder, storage=storage)
+            step("written")
             again = _replaced(job, head, target, files=staged.files, kept=files, judged=judged)
         cost = _cost(attempt, files, 0, began)
     step("staged")
@@ -143,19 +144,25 @@ def _attempt(session: Session, job: Job) -> Iterator[Attempt]:
         yield attempt
 
 
-def _sorted_out(
-    job: Job, head: Head, files: tuple[StagedFile, ...], seen: Observed | None
-) -> tuple[tuple[StagedFile, ...], tuple[StagedFile, ...]]:
-    """The new files and those with kept rows; a QueryError when a new row lies outside its interval."""
+def _check_inside(job: Job, files: tuple[StagedFile, ...], seen: Observed | None) -> None:
+    """A QueryError when a new row lies outside its interval."""
     if seen is not None and seen.outside:
         raise _outside(job, seen.outside, seen.example)
-    ours = tuple(file for file in files if _lies_in(file, job.scope))
-    rest = tuple(file for file in files if file not in ours)
-    if not head.straddlers and rest:
-        positions = [p for file in rest for p in (file.low, file.high) if p is not None and p not in job.scope]
+    astray = [file for file in files if not _lies_in(file, job.scope)]
+    if astray:
+        positions = [p for file in astray for p in (file.low, file.high) if p is not None and p not in job.scope]
         raise _outside(job, None, positions[0] if positions else None)
-    _check_kept(job, rest)
-    return ours, rest
+
+
+def _kept(
+    job: Job, head: Head, target: Target, judged: tuple[StagedChunk, ...], *, folder: str, storage: Storage | None
+) -> tuple[StagedFile, ...]:
+    """The rows to keep; none when nothing will be replaced."""
+    if not any(chunk.changed for chunk in judged):
+        return ()
+    kept = keep(job, head, target.field, folder, storage)
+    _check_kept(job, kept)
+    return kept
 
 
 def _check_kept(job: Job, files: tuple[StagedFile, ...]) -> None:
