@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 from uuid import uuid4
@@ -15,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from deployment import Deployment
 from faults import Fault, Killed, raising
 
-from penstock.engine import sweeping
+from penstock.engine import handle, sweeping
 from penstock.engine.sweeping import discard, sweep
 from penstock.errors import QueryError
 
@@ -37,20 +38,24 @@ def staged(root: Path, name: str, age: float = LONG_AGO) -> Path:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """A file that went long ago, one that went just now and one that is live, all of them old."""
-    root = tmp_path / "table"
-    write_deltalake(str(root), rows(0))
-    write_deltalake(str(root), rows(1), mode="overwrite")
-    for version in (0, 1):
-        file = root / "_delta_log" / f"{version:020d}.json"
+    """A file of ours that went long ago, one that went just now and one that is live, all of them old."""
+    root, ours = tmp_path / "table", str(uuid4())
+    for number in range(3):
+        write_deltalake(str(root), rows(number), mode="overwrite")
+    for file in (root / "_delta_log").glob("*.json"):
         actions = [json.loads(line) for line in file.read_text().splitlines()]
         for action in actions:
-            if "commitInfo" in action:
+            for kind in action.keys() & {"add", "remove"}:
+                action[kind]["path"] = f"{ours}/1/{action[kind]['path']}"
+            if file.name == f"{1:020d}.json" and "remove" in action:
+                action["remove"]["deletionTimestamp"] = int(LONG_AGO * 1000)
+            if file.name < f"{2:020d}.json" and "commitInfo" in action:
                 action["commitInfo"]["timestamp"] = int(LONG_AGO * 1000)
         file.write_text("".join(json.dumps(action) + "\n" for action in actions))
-    write_deltalake(str(root), rows(2), mode="overwrite")
-    for path in root.glob("*.parquet"):
+    (root / ours / "1").mkdir(parents=True)
+    for path in [*root.glob("*.parquet")]:
         os.utime(path, (LONG_AGO, LONG_AGO))
+        path.rename(root / ours / "1" / path.name)
     return root
 
 
@@ -70,26 +75,64 @@ def test_old_files_go_that_no_recent_snapshot_shows(table: Path) -> None:
         held(table, 0)
 
 
-def test_nothing_goes_when_the_log_does_not_tell_what_went_when(table: Path) -> None:
-    left = staged(table, f"{TASK}/1/part.parquet")
+def theirs(root: Path) -> list[Path]:
+    """What other people keep below a table of ours: an export, a table, a file beside ours, a folder of that name."""
+    write_deltalake(str(root / "nested"), rows(7))
+    (nested,) = (root / "nested").glob("*.parquet")
+    os.utime(nested, (LONG_AGO, LONG_AGO))
+    return [nested, *(staged(root, name) for name in ("export/a.parquet", "a.parquet", f"{TASK}/export/a.parquet"))]
+
+
+def test_what_others_keep_there_is_left_alone(table: Path) -> None:
+    kept, left = theirs(table), staged(table, f"{TASK}/1-7/part.parquet")
+    assert sweep(str(table)) == 2
+    assert not left.exists()
+    assert [path for path in kept if not path.exists()] == []
+
+
+def test_control_without_the_look_at_whose_files_they_are_those_of_others_go(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = theirs(table)
+    monkeypatch.setattr(sweeping, "_STAGED", re.compile(""))
+    sweep(str(table))
+    assert [path for path in kept if path.exists()] == []
+
+
+def test_no_commit_is_opened_however_many_there_are(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     DeltaTable(str(table)).create_checkpoint()
-    (table / "_delta_log" / f"{2:020d}.json").unlink()
+    monkeypatch.setattr(handle, "read_text", None)
+    assert sweep(str(table)) == 1
+    assert (held(table, 2), DeltaTable(str(table)).version()) == ([2], 2)
+
+
+def test_a_checkpoint_tells_what_went_when_although_the_commits_are_gone(table: Path) -> None:
+    left = staged(table, f"{TASK}/1/part.parquet")
+    recent = [Path(path) for path in DeltaTable(str(table), version=1).file_uris()]
+    DeltaTable(str(table)).create_checkpoint()
+    for file in (table / "_delta_log").glob("*.json"):
+        file.unlink()
+    assert sweep(str(table)) == 2
+    assert not left.exists()
+    assert [path.exists() for path in recent] == [True]
+
+
+def test_a_table_whose_retention_somebody_set_is_left_to_them(table: Path) -> None:
+    DeltaTable(str(table)).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 30 days"})
     assert sweep(str(table)) == 0
-    assert left.exists()
+    assert held(table, 0) == [0]
 
 
 @pytest.mark.parametrize("lost", ["live", "recent"])
 def test_a_sweep_that_forgets_what_is_needed_is_found_out(
     table: Path, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
-    needed = sweeping._needed
-    live = {str(path) for path in DeltaTable(str(table)).file_uris()}
+    def broken(seen: DeltaTable) -> list[str]:
+        if lost == "recent":
+            return seen.vacuum(retention_hours=0, dry_run=True, full=True, enforce_retention_duration=False)
+        return [str(path) for path in pa.table(seen.get_add_actions()).column("path").to_pylist()]
 
-    def broken(*some: object) -> set[str] | None:
-        found = needed(*some) or set()  # type: ignore[arg-type]
-        return {path for path in found if any(one.endswith(path) for one in live) != (lost == "live")}
-
-    monkeypatch.setattr(sweeping, "_needed", broken)
+    monkeypatch.setattr(sweeping, "_removable", broken)
     sweep(str(table))
     with pytest.raises(FileNotFoundError):
         held(table, 2 if lost == "live" else 1)

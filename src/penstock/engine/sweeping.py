@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import time
-from datetime import UTC, datetime
+import re
 from urllib.parse import unquote
 from uuid import UUID
 
 import pyarrow as pa
-from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyarrow.fs import FileSelector, FileSystem
 
-from penstock.engine.handle import commit_at, open_table
-from penstock.engine.storage import Storage, is_absolute, place
+from penstock.engine.handle import open_table
+from penstock.engine.storage import Storage, first_line, is_absolute, place
 from penstock.errors import EngineError
 
-KEPT_SECONDS = 7 * 86_400
+KEPT_HOURS = 7 * 24
 """What a commit took away stays that long for readers of older snapshots; so does what no commit names."""
+_RETENTION = "delta.deletedFileRetentionDuration"
+_STAGED = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/[0-9]+(-[0-9]+)?/")
+"""Where attempts stage: the task, the attempt and perhaps the snapshot that it was staged again on."""
 
 
 def discard(location: str, task: UUID, attempt: int, storage: Storage | None = None, *, others: bool = False) -> None:
@@ -32,51 +36,45 @@ def discard(location: str, task: UUID, attempt: int, storage: Storage | None = N
         raise EngineError(f"cannot remove what task {task} staged and left in {location}: {error}") from error
 
 
-def sweep(location: str, storage: Storage | None = None, *, kept_seconds: int = KEPT_SECONDS) -> int:
-    """Remove old files that are not live and that no recent commit took away; how many there were.
+def sweep(location: str, storage: Storage | None = None) -> int:
+    """Remove old files of our attempts that are not live and that no recent commit took away; how many there were.
 
     Whoever reads the newest snapshot, or one that was the newest within the time they are kept, never needs them, and
-    no attempt is that old.
+    no attempt is that old. What anybody else put there is theirs to remove.
     """
-    oldest = datetime.fromtimestamp(time.time() - kept_seconds, UTC)
+    table = open_table(location, storage=storage)
+    if table is None:
+        return 0
     try:
         filesystem, root = place(location, "", storage)
         root = root.rstrip("/")
-        found = filesystem.get_file_info(FileSelector(root, recursive=True))
-        old = {one.path[len(root) :].lstrip("/"): one for one in found if _is_old(one, oldest)}
-        old = {path: one for path, one in old.items() if not path.startswith(("_", "."))}
-        needed = _needed(location, oldest, storage) if old else None
-        if needed is None:
-            return 0
-        gone = [one for path, one in old.items() if path not in needed]
-        for one in gone:
-            filesystem.delete_file(one.path)
-        for folder in sorted({one.path.rpartition("/")[0] for one in gone} - {root}, reverse=True):
+        old = [f"{root}/{path}" if root else path for path in _removable(table)]
+        gone = [path for path in old if _delete(filesystem, path)]
+        for folder in sorted({one.rpartition("/")[0] for one in gone}, reverse=True):
             _remove_if_empty(filesystem, root, folder)
-    except OSError as error:
-        raise EngineError(f"cannot remove old files of {location}: {error}") from error
+    except (DeltaError, OSError) as error:
+        raise EngineError(f"cannot remove old files of {location}: {first_line(error)}") from error
     return len(gone)
 
 
-def _is_old(file: FileInfo, oldest: datetime) -> bool:
-    return bool(file.type == FileType.File and file.mtime is not None and file.mtime < oldest)
+def _removable(table: DeltaTable) -> list[str]:
+    """As the loaded snapshot tells: it holds what was taken away, and when, for as long as that is kept."""
+    if _RETENTION in table.metadata().configuration:  # somebody decides about it who cleans up, too
+        return []
+    live = {unquote(path) for path in pa.table(table.get_add_actions()).column("path").to_pylist()}
+    if any(map(is_absolute, live)):
+        return []
+    old = table.vacuum(retention_hours=KEPT_HOURS, dry_run=True, full=True)
+    return [path for path in old if _STAGED.match(path) and path not in live]
 
 
-def _needed(location: str, oldest: datetime, storage: Storage | None) -> set[str] | None:
-    """The live files, and those that commits since then took away; None when that cannot be told."""
-    table = open_table(location, storage=storage)
-    if table is None:
-        return None
-    needed = {unquote(path) for path in pa.table(table.get_add_actions()).column("path").to_pylist()}
-    for version in range(table.version(), -1, -1):
-        commit = commit_at(location, version, storage)
-        if commit is None:
-            return None
-        at = commit.info.get("timestamp")
-        if isinstance(at, int) and at < oldest.timestamp() * 1000:
-            break
-        needed |= {unquote(str(one["path"])) for one in commit.removes}
-    return None if any(map(is_absolute, needed)) else needed
+def _delete(filesystem: FileSystem, path: str) -> bool:
+    """False when it went before: until the next checkpoint the log still tells of it, and others sweep, too."""
+    try:
+        filesystem.delete_file(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _remove_if_empty(filesystem: FileSystem, root: str, folder: str) -> None:
