@@ -19,6 +19,7 @@ from faults import Fault, Killed, raising
 from penstock.engine import handle, sweeping
 from penstock.engine.sweeping import discard, sweep
 from penstock.errors import QueryError
+from penstock.intervals import ranges
 
 LONG_AGO = time.time() - 8 * 86_400
 TASK = uuid4()
@@ -193,6 +194,19 @@ def test_what_a_killed_attempt_staged_goes_with_the_next_that_publishes(trial: D
     trial.run()
     assert unnamed(trial) == []
     assert len(trial.rows("copy")) == 50
+
+
+def test_what_another_attempt_staged_stays_when_the_next_wrote_nothing(trial: Deployment) -> None:
+    """The log does not keep that attempt from committing its files, should it only have been slow."""
+    trial.run()
+    with trial.opened() as workspace:
+        workspace.state.invalidate("t.copy", ranges((0, 10)), "test", "test")
+    with pytest.raises(Killed):
+        trial.run(step=Fault("staged", raising(Killed())))
+    slow = unnamed(trial)
+    assert slow
+    assert trial.run().failed == 0
+    assert unnamed(trial) == slow
 
 
 def test_a_commit_that_nobody_accepted_keeps_its_files(trial: Deployment) -> None:

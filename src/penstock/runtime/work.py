@@ -196,12 +196,12 @@ def _publish(bench: Bench, lease: Lease, staged: Staged) -> Commit:
 
 
 def _clear(bench: Bench, lease: Lease, staged: Staged, commit: Commit) -> None:
-    """Remove what was staged and is no part of the commit, now that no attempt of the task can publish any more."""
+    """Remove what was staged and is no part of the commit, as far as no attempt of the task can publish it any more."""
     if commit.adopted:  # by whose files the commit does not say
         return
-    if not commit.written:
+    if not commit.written:  # what is in the log would stop no other attempt: it may still commit its files
         _discard(bench, staged.job)
-    if lease.attempt > 1:
+    elif lease.attempt > 1:
         _discard(bench, staged.job, others=True)
 
 
