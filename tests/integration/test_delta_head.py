@@ -13,6 +13,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from deployment import Deployment, commit
 from faults import Fault
 
+from penstock.engine import loaded as loaded_module
 from penstock.engine import publish
 from penstock.engine.files import PositionColumn
 from penstock.engine.job import HeadMoved, Job, Staged, StagedChunk
@@ -155,6 +156,38 @@ def test_control_without_the_check_rows_of_another_table_get_mixed_in(
     monkeypatch.setattr(LoadedHead, "is_head", lambda _: True)
     publish.publish(replaced(table), no_step)
     assert stored(table) != [7, 8]
+
+
+def test_a_table_that_is_replaced_while_it_is_loaded_is_found_out(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, opened = staged(table, 0, 3), loaded_module.open_table
+
+    def late(location: str, **some: object) -> DeltaTable | None:
+        found = opened(location, **some)  # type: ignore[arg-type]
+        monkeypatch.setattr(loaded_module, "open_table", opened)
+        shutil.rmtree(table / "_delta_log")
+        done(staged(table, 0, 7, 8))
+        return found
+
+    monkeypatch.setattr(loaded_module, "open_table", late)
+    assert publish.publish(loaded(one), no_step) == HeadMoved()
+    assert stored(table) == [7, 8]
+
+
+def test_a_head_is_opened_once_where_nobody_came_between_and_twice_where_somebody_did(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, opened, times = staged(table, 10, 11), loaded_module.open_table, []
+
+    def counted(location: str, **some: object) -> DeltaTable | None:
+        times.append(location)
+        return opened(location, **some)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loaded_module, "open_table", counted)
+    assert loaded(one).head is not None
+    assert len(times) == 1
+    write_deltalake(table, rows(35), mode="append")
+    assert loaded(one).head is not None
+    assert len(times) == 3
 
 
 def test_without_a_table_or_a_mark_of_it_the_head_is_loaded_behind_the_lock(table: Path, tmp_path: Path) -> None:

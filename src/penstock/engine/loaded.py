@@ -13,6 +13,8 @@ from penstock.engine.storage import Storage, place
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+ROUNDS = 4
+"""A head that moves each time while it is loaded is left to whoever holds the lock."""
 Mark = tuple[int | None, int | None]
 """Size and time of the file of a commit: one of the same number in another table has others."""
 
@@ -32,14 +34,24 @@ class LoadedHead:
         return mark == self.mark and follows is None
 
 
-def load_head(location: str, position: PositionColumn, storage: Storage | None) -> LoadedHead | None:
-    """None when there is no table, or nothing to recognise its last commit by."""
-    table = open_table(location, storage=storage)
-    if table is None:
-        return None
-    # the mark comes first: a table that is replaced while its files are read is then found out
-    mark, _ = _marks(location, table.version(), storage)
-    return None if mark is None else LoadedHead(read(table, location, position), table, mark, storage)
+def load_head(
+    location: str, position: PositionColumn, storage: Storage | None, likely: int | None = None
+) -> LoadedHead | None:
+    """None when there is no table, nothing to recognise its last commit by, or always another one.
+
+    The mark is taken before the table is opened: one that is replaced meanwhile is then found out. That takes a number
+    to begin with; with the `likely` one the table is opened once.
+    """
+    version = likely
+    for _ in range(ROUNDS):
+        mark = None if version is None else _marks(location, version, storage)[0]
+        table = open_table(location, storage=storage)
+        if table is None:
+            return None
+        if table.version() == version:
+            return None if mark is None else LoadedHead(read(table, location, position), table, mark, storage)
+        version = table.version()
+    return None
 
 
 def _marks(location: str, version: int, storage: Storage | None) -> tuple[Mark | None, Mark | None]:

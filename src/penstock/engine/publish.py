@@ -44,7 +44,7 @@ def prepared(staged: Staged, storage: Storage | None = None) -> Staged | FileSet
     """The same with the head of the log loaded, so that nothing slow is left for the lock."""
     job = staged.job
     try:
-        head = load_head(job.location, job.position, storage)
+        head = load_head(job.location, job.position, storage, staged.base_version)
         found = None if head is None else find_commit(job.location, job.task, storage, table=head.table)
     except UnreadableLog as error:
         raise EngineError(error.message, hint=error.hint) from error
