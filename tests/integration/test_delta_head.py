@@ -15,13 +15,14 @@ from faults import Fault
 
 from penstock.engine import loaded as loaded_module
 from penstock.engine import publish
+from penstock.engine.evicting import Table, evict, without
 from penstock.engine.files import PositionColumn
 from penstock.engine.job import HeadMoved, Job, Staged, StagedChunk
 from penstock.engine.loaded import LoadedHead
 from penstock.engine.log import snapshot
 from penstock.engine.publish import FileSetChanged, prepared
 from penstock.engine.statistics import staged_file
-from penstock.intervals import Interval
+from penstock.intervals import Interval, ranges
 from penstock.runtime import work
 from penstock.tasks import Commit
 
@@ -188,6 +189,44 @@ def test_a_head_is_opened_once_where_nobody_came_between_and_twice_where_somebod
     write_deltalake(table, rows(35), mode="append")
     assert loaded(one).head is not None
     assert len(times) == 3
+
+
+# rows that are taken out
+
+
+def ready_to_evict(table: Path) -> Staged:
+    write_deltalake(table, rows(35), mode="append")
+    ready = without(Table(str(table), "m.t", "g", POSITION), ranges((30, 40)), 2)
+    assert isinstance(ready, Staged)
+    return ready
+
+
+def test_rows_are_taken_out_without_reading_the_log_behind_the_lock(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = ready_to_evict(table)
+    for slow in ("open_table", "read", "find_commit", "commit_at", "load_head"):
+        monkeypatch.setattr(publish, slow, None)
+    assert evict(ready) == 3
+    assert stored(table) == [1, 2]
+
+
+def replaced_before_it_is_evicted(table: Path) -> int | None:
+    ready = ready_to_evict(table)
+    shutil.rmtree(table / "_delta_log")
+    done(staged(table, 0, 7, 8))
+    write_deltalake(table, rows(35), mode="append")
+    return evict(ready)
+
+
+def test_nothing_is_taken_out_of_another_table_in_the_same_place(table: Path) -> None:
+    assert replaced_before_it_is_evicted(table) is None
+    assert stored(table) == [7, 8, 35]
+
+
+def test_control_without_the_check_another_table_gets_the_commit(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LoadedHead, "is_head", lambda _: True)
+    assert replaced_before_it_is_evicted(table) == 3
 
 
 def test_without_a_table_or_a_mark_of_it_the_head_is_loaded_behind_the_lock(table: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from deployment import Deployment, commit
 from faults import Fault, Killed, raising
 
 from penstock.engine import evicting
-from penstock.intervals import ranges
+from penstock.intervals import IntervalSet, ranges
 from penstock.runtime import audit as runtime_audit
 from penstock.runtime import run as runtime_run
 from penstock.runtime.progress import Silent
@@ -191,6 +191,80 @@ def test_rows_that_were_covered_meanwhile_are_not_taken_out(trial: Deployment, m
     monkeypatch.setattr(evicting, "without", slow)
     trial.run()
     assert is_exact(trial, 60)
+
+
+def published_meanwhile(trial: Deployment, monkeypatch: pytest.MonkeyPatch, *, blind: bool = False) -> list[str]:
+    """After the look a worker publishes the rows of the place, and is killed before that is recorded."""
+    place = trial.place("copy")
+    commit(place, {"n": [45], "value": [-1]})
+    trial.land("numbers", range(40, 60))
+    whole, looks = evicting.without, runtime_audit.audit
+
+    def late(table: evicting.Table, scope: IntervalSet, judged: int) -> object:
+        monkeypatch.setattr(evicting, "without", whole)
+        monkeypatch.setattr(runtime_run, "audit", lambda *_: ())
+        with pytest.raises(Killed):
+            trial.run("copy", step=Fault("delta committed", raising(Killed())))
+        monkeypatch.setattr(runtime_run, "audit", looks)
+        return whole(table, scope, DeltaTable(place).version() if blind else judged)
+
+    monkeypatch.setattr(evicting, "without", late)
+    notes = Notes()
+    trial.run(progress=notes)
+    return notes.told
+
+
+def test_rows_that_a_worker_published_after_the_look_are_not_taken_out(
+    trial: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert published_meanwhile(trial, monkeypatch) == []
+    assert trial.rows("copy") == newest(trial, "copy") == numbers(60)
+    trial.run()
+    assert is_exact(trial, 60)
+    assert trial.most_commits("copy") == 1
+
+
+def test_control_without_the_look_at_the_snapshot_that_was_judged_they_are_taken_out(
+    trial: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published_meanwhile(trial, monkeypatch, blind=True)
+    assert newest(trial, "copy") != numbers(60)
+
+
+def with_accepted(trial: Deployment, rows: dict[str, list[int]]) -> None:
+    """Rows where nothing is covered that count as ours."""
+    commit(trial.place("copy"), rows)
+    with trial.opened() as workspace:
+        current = workspace.state.world().current["t.copy"]
+        accepted = current.accepted_snapshot or 0
+        workspace.state.accept_snapshot(current.no, accepted, accepted + 1)
+
+
+def test_a_commit_that_may_have_touched_anything_takes_nothing_out(trial: Deployment) -> None:
+    with_accepted(trial, FAR)
+    place = trial.place("copy")
+    commit(place, {"n": [15], "value": [-1]})
+    gone = DeltaTable(place).version()
+    commit(place, {"n": [16], "value": [-1]})
+    DeltaTable(place).create_checkpoint()
+    (Path(place) / "_delta_log" / f"{gone:020d}.json").unlink()
+    notes = Notes()
+    assert trial.run(progress=notes).failed == 0
+    assert [text for text in notes.told if "taken out" in text] == []
+    assert newest(trial, "copy") == numbers(40) + [(n, value) for n, value in zip(*FAR.values(), strict=True)]
+
+
+def test_nothing_is_said_or_committed_when_there_are_no_rows_to_take_out(trial: Deployment) -> None:
+    with_accepted(trial, {"n": [39, 5000], "value": [1, 2]})
+    place = trial.place("copy")
+    commit(place, {"n": [45], "value": [-1]})
+    DeltaTable(place).delete("n = 45")
+    before, files = DeltaTable(place).version(), sorted(Path(place).rglob("*.parquet"))
+    notes = Notes()
+    assert trial.run(progress=notes).tasks == 0
+    assert notes.told == []
+    assert DeltaTable(place).version() == before
+    assert sorted(Path(place).rglob("*.parquet")) == files
 
 
 def test_a_few_deleted_rows_of_one_large_file_reopen_their_chunks_only(tmp_path: Path, dsn: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.handle import open_table
 from penstock.errors import ConflictError, StateError
-from penstock.intervals import IntervalSet
+from penstock.intervals import EVERYTHING, IntervalSet
 from penstock.models import IntervalModel
 from penstock.runtime.containment import contained
 from penstock.runtime.site import Site, position_column
@@ -57,7 +57,7 @@ def _audit(site: Site, state: State, model: IntervalModel, generation: Generatio
         key = f"foreign:{table.metadata().id}:{commit.version}"
         if scope := commit.scope & generation.covered:
             state.invalidate(model.name, scope, _reason(commit), "audit", key=key, rows_unknown=True, cause="audit")
-    strays = [commit for commit in foreign if commit.task is None and commit.scope - generation.covered]
+    strays = [commit for commit in foreign if _is_stray(commit, generation.covered)]
     if not found and accepted < latest:
         state.accept_snapshot(generation.no, accepted, latest)
     elif strays and len(foreign) == len(found):
@@ -77,24 +77,34 @@ def _evict(
     latest: int,
 ) -> str | None:
     """Take out rows that lie where nothing is covered: no chunk would replace them before its turn comes."""
-    from penstock.engine.evicting import Table, evict, without
+    from penstock.engine.evicting import Table, abandon, evict, without
+    from penstock.engine.job import HeadMoved
 
     column, storage = position_column(model), site.project.settings.target.storage
     assert column is not None  # noqa: S101
     table = Table(site.table(generation.location), model.name, str(generation.id), column, storage)
     scope = IntervalSet.of(part for commit in strays for part in commit.scope) - generation.covered
-    staged = without(table, scope)
+    ready = without(table, scope, latest)
+    if isinstance(ready, HeadMoved):
+        return None  # somebody else came between: the next look goes on from here
+    if ready is None:
+        state.judged(generation.no, latest)
+        return None
     with state.holding(generation.no) as covered:
-        if scope & covered:  # by now a task has replaced them: the next look sees
-            return None
-        snapshot = latest if staged is None else evict(staged, storage)
-        if snapshot is None or snapshot > latest + 1:
-            return None  # somebody else came between: the next look goes on from here
-        state.judged(generation.no, snapshot)
-    if staged is None:
+        # where a task has replaced them by now, the next look sees
+        snapshot = None if scope & covered else evict(ready, storage)
+        if snapshot is not None:
+            state.judged(generation.no, snapshot)
+    if snapshot is None:
+        abandon(ready, storage)
         return None
     which = f"snapshot {strays[0].version}" if len(strays) == 1 else f"{len(strays)} snapshots"
     return f"rows that another program put where nothing is covered ({which}) were taken out"
+
+
+def _is_stray(commit: ForeignCommit, covered: IntervalSet) -> bool:
+    """Whether it certainly touched rows where nothing is covered: what may have been anywhere proves nothing."""
+    return commit.task is None and commit.scope != EVERYTHING and bool(commit.scope - covered)
 
 
 def _lost(state: State, model: IntervalModel, generation: Generation, accepted: int, reason: str) -> None:
