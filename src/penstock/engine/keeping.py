@@ -19,7 +19,7 @@ from penstock.engine.statistics import staged_file
 from penstock.engine.storage import Storage, place, reading
 from penstock.engine.touched import column_positions
 from penstock.errors import EngineError
-from penstock.intervals import MIN_POSITION, Interval
+from penstock.intervals import MIN_POSITION, Interval, IntervalSet
 
 FILE_ROWS = 1_000_000
 """No file of ours has more rows."""
@@ -53,7 +53,11 @@ class _Keeping:
     folder: str
     storage: Storage | None
     files: list[StagedFile] = field(default_factory=list)
+    _gaps: IntervalSet = field(init=False)
     _held: dict[Interval | None, list[pa.Table]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._gaps = self.job.scope.complement()
 
     def take(self, file: DataFile) -> None:
         """Hold what is to be kept of a file, by gap; None for rows without a position."""
@@ -89,10 +93,10 @@ class _Keeping:
         if pc.any(pc.less(positions.slice(1), positions.slice(0, len(positions) - 1))).as_py():
             order = pc.array_sort_indices(positions)
             rows, positions = rows.take(order), positions.take(order)
-        for gap in self.job.scope.complement().within(positions[0].as_py(), positions[-1].as_py() + 1):
+        for gap in self._gaps.within(positions[0].as_py(), positions[-1].as_py() + 1):
             start, end = (bisect_left(positions, edge, key=lambda one: one.as_py()) for edge in (gap.start, gap.end))
             if start < end:
-                whole_gap = self.job.scope.complement().part_at(gap.start)
+                whole_gap = self._gaps.part_at(gap.start)
                 assert whole_gap is not None  # noqa: S101
                 yield whole_gap, rows.slice(start, end - start)
 
