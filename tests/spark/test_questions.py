@@ -111,6 +111,10 @@ ATTACKS = {
     "select array_repeat(1, 100000000)": "array_repeat",
     "select lpad('x', 1000000000, 'y')": "lpad",
     "select space(100000000)": "space",
+    "select repeat('x', length(repeat('y', 1000000000)))": "repeat would make 1,000,000,000 elements",
+    "select * from values (size(sequence(1, 100000000)))": "sequence (in VALUES)",
+    "select from_xml('<a/>', 'a int', map('rowValidationXSDPath', 'file://{path}'))": "from_xml",
+    "select schema_of_xml('<a/>', map('rowValidationXSDPath', 'file://{path}'))": "schema_of_xml",
 }
 
 
@@ -204,7 +208,7 @@ def test_every_function_of_this_spark_is_allowed_or_refused_on_purpose(bench: Be
     assert refused == {
         "reflect", "java_method", "try_reflect", "input_file_name", "input_file_block_start", "input_file_block_length",
         "current_user", "session_user", "user", "current_path", "measure", "from_avro", "to_avro", "schema_of_avro",
-        "from_protobuf", "to_protobuf",
+        "from_protobuf", "to_protobuf", "from_xml", "schema_of_xml",
     }  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 An allow-list: a class that is not here is refused, so that what a newer Spark or an extension adds is looked at first.
 Not here on purpose: calls by reflection, scripts and other programs, readers of files, commands, functions that tell
-about the account or about files, and whatever user-defined functions are made of.
+about the account or about files, readers of XML, whose options name files, and whatever user-defined functions are
+made of.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ _EXPRESSIONS = {
         RPadExpressionBuilder RaiseError RaiseErrorExpressionBuilder Rand RandStr Randn Rank RegExpCount
         RegExpExtract RegExpExtractAll RegExpInStr RegExpReplace RegExpSubStr Remainder ReplicateRows
         ResolvedCollation Reverse Right Rint Rollup Round RoundCeil RoundFloor RowNumber ScalarSubquery SchemaOfCsv
-        SchemaOfJson SchemaOfXml Sec Second SecondExpressionBuilder SecondWithFraction SecondsOfTime
+        SchemaOfJson Sec Second SecondExpressionBuilder SecondWithFraction SecondsOfTime
         SecondsOfTimeWithFraction SecondsToTimestamp SemiStructuredExtract Sentences Sequence SessionWindow Sha1
         Sha2 ShiftLeft ShiftRight ShiftRightUnsigned Shuffle Signum Sin Sinh Size Slice SortArray SortOrder SoundEx
         SparkPartitionID SparkVersion SpecifiedWindowFrame SplitPart Sqrt Stack StartsWith
@@ -99,7 +100,7 @@ _EXPRESSIONS = {
         UnixTimestamp UnresolvedCollation UnresolvedNamedLambdaVariable UnresolvedWindowExpression UnspecifiedFrame$
         UpCast UpdateFields Upper UrlDecode UrlEncode Uuid ValidateUTF8 VectorAvg VectorCosineSimilarity
         VectorInnerProduct VectorL2Distance VectorNorm VectorNormalize VectorSum WeekDay WeekOfYear WidthBucket
-        WindowExpression WindowSpecDefinition WindowTime With WithField XmlToStructs XxHash64 Year YearOfWeek
+        WindowExpression WindowSpecDefinition WindowTime With WithField XxHash64 Year YearOfWeek
         ZeroIfNull ZipWith
     """,
     "expressions.aggregate.": """

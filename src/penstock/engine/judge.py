@@ -34,6 +34,9 @@ _SIZES = {
 }
 """Which argument says how large the result gets."""
 _SEQUENCE = f"{_CATALYST}expressions.Sequence"
+_INLINE = f"{_CATALYST}analysis.UnresolvedInlineTable"
+_GROWING = frozenset({"array_repeat", "lpad", "repeat", "rpad", "sequence", "space"})
+"""Functions of these, by the names that they are called by."""
 _DAY = 86_400_000_000
 _HINT = "a query is one SELECT over the project's tables; it runs no program and reads nothing else"
 
@@ -68,21 +71,30 @@ class _Judge:
     views: frozenset[str]
 
     def walk(self, plan: JavaObject) -> None:
-        """Look at every node and expression below `plan`, including queries inside of expressions."""
+        """Look at every node and expression below `plan`, including queries inside of expressions.
+
+        What is inside comes first: to tell how large a result gets, its arguments may have to be computed.
+        """
+        for node, name, is_plan in reversed(list(self._all(plan))):
+            if is_plan:
+                self._check_plan(node, name)
+            else:
+                self._check_expression(node, name)
+
+    def _all(self, plan: JavaObject) -> Iterator[tuple[JavaObject, str, bool]]:
+        """Every node with its class and whether it is a plan, before what is inside of it."""
         waiting: list[tuple[JavaObject, bool]] = [(plan, True)]
         while waiting:
             node, is_plan = waiting.pop()
             name = str(node.getClass().getName())
+            if name == _VIEW and self._is_ours(node):
+                continue
+            yield node, name, is_plan
             if is_plan:
-                if name == _VIEW and self._is_ours(node):
-                    continue
-                self._check_plan(node, name)
                 waiting += ((inner, False) for inner in _each(node.expressions()))
                 waiting += ((inner, True) for inner in _each(node.innerChildren() if name == _WITH else ()))
-            else:
-                self._check_expression(node, name)
-                if name in _SUBQUERIES:
-                    waiting.append((node.plan(), True))
+            elif name in _SUBQUERIES:
+                waiting.append((node.plan(), True))
             waiting += ((inner, is_plan) for inner in _each(node.children()))
 
     def _is_ours(self, view: JavaObject) -> bool:
@@ -100,6 +112,18 @@ class _Judge:
                 raise _refused(wanted, "a function in place of a table")
         if name == _RANGE:
             _bounded(int(str(node.numElements())), "range")
+        if name == _INLINE:
+            self._check_inline(node)
+
+    def _check_inline(self, table: JavaObject) -> None:
+        """VALUES are computed while they are analysed, before anybody can tell how large they get."""
+        waiting = list(_each(table.expressions()))
+        while waiting:
+            node = waiting.pop()
+            called = str(node.nameParts().last()).lower() if str(node.getClass().getName()) == _FUNCTION else ""
+            if called in _GROWING:
+                raise _refused(called, "in VALUES")
+            waiting += _each(node.children())
 
     def _check_expression(self, node: JavaObject, name: str) -> None:
         if name not in EXPRESSIONS:

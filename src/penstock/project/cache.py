@@ -39,10 +39,10 @@ class Cache:
         """Whole or not at all, whoever else writes; without a word when it cannot be."""
         if self.folder is None:
             return
-        body = json.dumps(value, separators=(",", ":")).encode()
-        if len(body) > _MAX_BYTES:
-            return
-        with suppress(OSError):
+        with suppress(OSError, TypeError, ValueError):
+            body = json.dumps(value, separators=(",", ":")).encode()
+            if len(body) > _MAX_BYTES:
+                return
             self.folder.mkdir(parents=True, exist_ok=True)
             made = self.folder / f".{uuid4().hex}.new"
             try:

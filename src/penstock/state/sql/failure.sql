@@ -52,6 +52,7 @@ where id = %(task)s;
 -- A worker that is heard of again was not killed by what it did: what died because it seemed lost is planned at once.
 with blamed as materialized (
   select t.id from task t join attempt a on a.task = t.id and a.n >= t.attempt - 1
+  join attempt last on last.task = t.id and last.n = t.attempt and last.outcome = 'lost'
   where t.state = 'dead' and t.held_until is not null and a.outcome = 'lost' and a.worker = any (%(workers)s)
   order by t.id for update of t skip locked
 )
