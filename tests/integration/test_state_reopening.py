@@ -240,13 +240,13 @@ def test_consumers_of_a_table_are_asked_unless_they_read_that_snapshot(story: St
     story.build((10, 20), inputs=2)
     scope = ranges((0, 20))
     asking = story.state.ask_consumers(news(2), scope, {"core.a": scope}, "bad file", "me", store=False)
-    assert (asking.number, asking.asked, asking.known) == (None, {"core.a": ranges((0, 10))}, False)
+    assert (asking.number, asking.asked, asking.recorded is not None) == (None, {"core.a": ranges((0, 10))}, False)
     assert (story.stale(), count(story, "invalidation")) == (NOTHING, 0)
     done = story.state.ask_consumers(news(2), scope, {"core.a": scope}, "bad file", "me", key="k")
-    assert (done.asked, done.known, story.stale()) == (asking.asked, False, ranges((0, 10)))
+    assert (done.asked, done.recorded is not None, story.stale()) == (asking.asked, False, ranges((0, 10)))
     for store in (True, False):
         again = story.state.ask_consumers(news(2), scope, {"core.a": scope}, "bad file", "me", key="k", store=store)
-        assert (again.number, again.asked, again.known) == (done.number, {}, True)
+        assert (again.number, again.asked, again.recorded is not None) == (done.number, {}, True)
     story.build((0, 10), inputs=2)
     assert (story.stale(), open_ones(story)) == (NOTHING, 0)
 
@@ -292,7 +292,7 @@ def test_the_same_key_about_another_table_is_another_wish(story: Story) -> None:
     story.state.invalidate("core.a", ranges((0, 5)), "rerun", "me", key="k")
     story.state.record_source(record(2), 1)
     done = story.state.ask_consumers(news(2), ranges((5, 9)), {"core.a": ranges((5, 9))}, "", "me", key="k")
-    assert (done.known, story.stale()) == (False, ranges((0, 9)))
+    assert (done.recorded is not None, story.stale()) == (False, ranges((0, 9)))
 
 
 @pytest.mark.parametrize("consumers", [0, 1])
@@ -311,7 +311,7 @@ def test_of_two_that_report_the_same_at_once_one_is_heard(story: Story, consumer
             )
         )
     assert len({one.number for one in found}) == 1
-    assert [one.known for one in found].count(False) == 1
+    assert [one.recorded is not None for one in found].count(False) == 1
     assert count(story, "invalidation") == 1
 
 

@@ -82,7 +82,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory, dsn: str) -> Deployment:
 
 @pytest.fixture
 def typed(trial: Deployment, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Typed:
-    monkeypatch.setattr("penstock.runtime.workspace.DeltaEngine", lambda *_: Engine())
+    monkeypatch.setattr("penstock.engine.delta.DeltaEngine", lambda *_: Engine())
     capsys.readouterr()
     return Typed(trial, capsys)
 

@@ -104,7 +104,8 @@ class MemoryObserver:
         for one in foreign:
             if scope := _scope(one) & generation.covered:
                 key = f"foreign:{self.engine.table_id(location)}:{one.version}"
-                state.invalidate(generation.model, scope, one.entry.operation, "audit", key=key, rows_unknown=True)
+                word = one.entry.operation
+                state.invalidate(generation.model, scope, word, "audit", key=key, rows_unknown=True, cause="audit")
         if not found and accepted < latest:
             state.accept_snapshot(generation.no, accepted, latest)
         elif len(foreign) == len(found) or latest == accepted:
