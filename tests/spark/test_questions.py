@@ -100,7 +100,7 @@ ATTACKS = {
     "select * from identifier(concat('v', ''))": "PlanWithUnresolvedIdentifier",
     "select * from v version as of 0": "RelationTimeTravel",
     "execute immediate 'select 1'": "UnresolvedExecuteImmediate",
-    "begin select 1; end": "CompoundBody",
+    "begin select 1; end": "SingleStatement",
     "explain select 1": "ExplainCommand",
     "select * from range(100000000)": "range would make 100,000,000 elements",
     "select sequence(1, 100000000)": "sequence would make 100,000,000 elements",
