@@ -225,6 +225,14 @@ def test_a_query_that_fails_says_why(bench: Bench) -> None:
         query(bench.session, "select cast(concat('x', id) as int) n from range(3)", [])
 
 
+def test_a_query_that_takes_too_long_is_given_up(bench: Bench) -> None:
+    # it looks up every thousand numbers, so it can be cancelled; one that cannot costs the JVM
+    endless = "select sum(a.id * e.n) s from range(1000000) a lateral view explode(sequence(1, 20000)) e as n"
+    with pytest.raises(UsageError, match="not done after 2 s"):
+        query(bench.session, endless, [], limits=Limits(seconds=2))
+    assert query(bench.session, "select 1 a", []) == [{"a": 1}]
+
+
 def test_two_columns_of_one_name_need_an_alias(bench: Bench) -> None:
     with pytest.raises(UsageError, match="several columns named a"):
         query(bench.session, "select 1 a, 2 a", [])

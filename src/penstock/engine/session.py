@@ -99,7 +99,6 @@ class Session:
         self._spark: SparkSession | None = None
         self._gateway: JavaGateway | None = None
         self._archive: tuple[Path, Path] | None = None
-        self._taught = False
         self._beginning: threading.Thread | None = None
         self.on_death: Callable[[], None] | None = None
         """Told when the JVM ends although nobody stopped it."""
@@ -111,7 +110,7 @@ class Session:
     @property
     def keeps_classes(self) -> bool:
         """Whether stopping takes a while, because the JVM then writes the archive that makes later starts quick."""
-        return self._archive is not None and self._taught
+        return self._archive is not None
 
     @property
     def alive(self) -> bool:
@@ -132,13 +131,8 @@ class Session:
             return self._spark
 
     @contextmanager
-    def attempt(
-        self, group: str, about: str = "", timeout_seconds: float | None = None, *, teaches: bool = False
-    ) -> Iterator[Attempt]:
-        """A session of its own for one attempt; `cancel(group)` from another thread ends its jobs.
-
-        `teaches`: it loads the classes that tasks need, so this process may keep them for the starts of others.
-        """
+    def attempt(self, group: str, about: str = "", timeout_seconds: float | None = None) -> Iterator[Attempt]:
+        """A session of its own for one attempt; `cancel(group)` from another thread ends its jobs."""
         attempt = self._opened(group, about)
         timer = None if timeout_seconds is None else threading.Timer(timeout_seconds, self._expire, (attempt,))
         if timer is not None:
@@ -146,7 +140,6 @@ class Session:
             timer.start()
         try:
             yield attempt
-            self._taught |= teaches
         finally:
             if timer is not None:
                 timer.cancel()
@@ -180,10 +173,7 @@ class Session:
                 return
             if spark is not None:
                 spark.stop()
-            if gateway is not None and self._archive is not None and not self._taught:
-                launch.end(gateway, self._archive)  # what it would keep lacks most of what a task needs
-                launch.forget()
-            elif gateway is not None:
+            if gateway is not None:
                 launch.close(gateway, self._archive)
 
     def _begin(self) -> None:

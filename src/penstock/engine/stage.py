@@ -138,7 +138,7 @@ def _appended(
 @contextmanager
 def _attempt(session: Session, job: Job) -> Iterator[Attempt]:
     with (
-        session.attempt(group(job.task, job.attempt), job.model, job.timeout_seconds, teaches=True) as attempt,
+        session.attempt(group(job.task, job.attempt), job.model, job.timeout_seconds) as attempt,
         translating(attempt, job.model, job.timeout_seconds),
     ):
         yield attempt
