@@ -44,6 +44,11 @@ SHARED = [
         "SELECT u.p, u.T AS T FROM a AS u CROSS JOIN l AS l JOIN b AS v ON u.T = v.T WHERE u.k = l.k",
     ),
     (
+        "select u.p from a u left semi join b on u.x = b.x join l on l.k = u.k right join b v using (x)",
+        "SELECT u.p, v.T AS T FROM a AS u LEFT SEMI JOIN b AS b ON u.T = b.T AND (u.x = b.x) "
+        "JOIN l AS l ON l.k = u.k RIGHT JOIN b AS v USING (x, T)",
+    ),
+    (
         "select p, sum(x) over (order by p) as s from a",
         "SELECT p, SUM(x) OVER (PARTITION BY a.T ORDER BY p) AS s, a.T AS T FROM a AS a",
     ),
@@ -83,6 +88,8 @@ APART = [
     ("select p, struct(*) as s from a", "a star in an expression"),
     ("select * from a join b using (k)", "a star over several inputs"),
     ("select p, x + 1 from a", "has no name"),
+    ("select a.p from a right join b on a.k = b.k join b c using (x)", "USING after one with ON"),
+    ("select a.p from a, b left join b c using (x)", "USING after one with ON"),
     ("select a.p from a, b right join l on true", "beside a RIGHT or FULL one"),
     ("select p from a, (values (1)) v", "VALUES"),
     ("select p from a, lateral (select a.x)", "rows that are made in the query"),

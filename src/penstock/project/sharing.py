@@ -204,10 +204,15 @@ class _Rewriting:
         kinds = {join.kind for join in joins}
         if "CROSS" in kinds and any(join.side in ("RIGHT", "FULL") for join in joins):
             raise Unshareable("it has a comma or a CROSS JOIN beside a RIGHT or FULL one")
+        twice = False
         for join in joins:
             source = self._relation(join.this, known)
-            tag = self._joined(join, tag, source)
             source.visible = join.kind not in ("SEMI", "ANTI")
+            if tag is not None and source.tagged:
+                if twice and join.args.get("using"):  # which of the tags it compares is not for us to say
+                    raise Unshareable("it has a join with USING after one with ON (write both with ON)")
+                twice = twice or (source.visible and not join.args.get("using"))
+            tag = self._joined(join, tag, source)
             sources.append(source)
         for lateral in node.args.get("laterals") or []:
             _generated(lateral)
