@@ -42,14 +42,11 @@ def renderings(site: Site, wanted: Wanted, spelling: Spelling = lambda read: rea
     """One SELECT per chunk, or one for many of them where that provably gives the same rows."""
     model, chunks = site.graph.interval_model(wanted.order.model), wanted.order.chunks
     asking = _Asking(site, model, wanted, spelling)
-    if len(chunks) == 1 or not model.widens:
-        return tuple(asking.alone(number, (chunk,)) for number, chunk in enumerate(chunks))
-    if not model.tagged:
-        return (asking.alone(0, wanted.order.scope.parts),)
-    return tuple(
-        asking.alone(number, share) if len(share) == 1 else asking.together(number, share)
-        for number, share in enumerate(shares(chunks))
-    )
+    if len(chunks) > 1 and model.widens:
+        found = asking.shared() if model.tagged else (asking.alone(0, wanted.order.scope.parts),)
+        if found is not None:
+            return found
+    return tuple(asking.alone(number, (chunk,)) for number, chunk in enumerate(chunks))
 
 
 def shares(chunks: Sequence[Interval]) -> tuple[tuple[Interval, ...], ...]:
@@ -83,9 +80,21 @@ class _Asking:
         )
         return Rendering(intervals, sql, tuple(relations.reads))
 
+    def shared(self) -> tuple[Rendering, ...] | None:
+        """None: what the templates give now cannot be shared, unlike what they gave when the project was loaded."""
+        from penstock.project.sharing import Unshareable  # sqlglot takes 0.2 s to import
+
+        try:
+            return tuple(
+                self.alone(number, share) if len(share) == 1 else self.together(number, share)
+                for number, share in enumerate(shares(self.wanted.order.chunks))
+            )
+        except Unshareable:
+            return None
+
     def together(self, number: int, chunks: tuple[Interval, ...]) -> Rendering:
         """Rows that carry their chunk."""
-        from penstock.project.sharing import Share, shared  # sqlglot takes 0.2 s to import
+        from penstock.project.sharing import Share, shared
 
         prefix = f"penstock_in_{number}"
         relations = _Relations(self.site, self.model, self.wanted.pins, chunks, prefix, tagged=True)
