@@ -110,6 +110,8 @@ class Stage:
         """Everything that must hold when it is quiet, and does not."""
         ended = self.residents.ended_by_themselves()
         found = [f"{one.name} ended with {one.exit_code}" for one in ended if one.exit_code]
+        # its task contains the error, but nothing may come as far as a constraint of the database
+        found += [f"{one.name} was refused by a constraint" for one in self.residents.all if "violates" in one.text()]
         commits: Counter[str] = Counter()
         with self.trial.opened() as workspace:
             for name, one in workspace.state.world().current.items():
