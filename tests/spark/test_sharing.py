@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -32,8 +33,10 @@ SITUATIONS = (
     ((Interval(0, 7), Interval(7, 20), Interval(33, 34)), (3, 25)),
     ((Interval(0, 10), Interval(20, 30)), (12, 0)),
     ((Interval(0, 7), Interval(40, 55)), (0, 0)),
+    ((Interval(0, 10), Interval(10, 20), Interval(20, 30)), (45, 0)),
+    ((Interval(0, 5), Interval(50, 55)), (31, 22)),
 )
-"""Chunks on a grid and others, and how far they look before and after."""
+"""Chunks on a grid and others, and how far they look before and after: further than all chunks reach, too."""
 EXAMPLES = 600 if os.environ.get("PENSTOCK_FUZZ") else 16
 
 
@@ -104,7 +107,7 @@ def kinds(frame: DataFrame) -> list[tuple[str, str]]:
     return [(field.name, field.dataType.simpleString()) for field in frame.schema.fields]
 
 
-def examined(tables: Bench, first: int, count: int) -> tuple[int, int]:
+def examined(tables: Bench, first: int, count: int, draw: Callable[[Author], str] = Author.query) -> tuple[int, int]:
     """Ask drawn queries both ways; how many were shared, and how many gave any row."""
     common = rows = 0
     with tables.session.attempt(f"test/{uuid4()}") as attempt:
@@ -113,7 +116,7 @@ def examined(tables: Bench, first: int, count: int) -> tuple[int, int]:
         attempt.spark.conf.set("spark.sql.codegen.wholeStage", "false")
         situations = [Situation(tables, attempt.spark, number) for number in range(len(SITUATIONS))]
         for seed in range(first, first + count):
-            sql, situation = Author(seed).query(), situations[seed % len(situations)]
+            sql, situation = draw(Author(seed)), situations[seed % len(situations)]
             try:
                 many = situation.together(sql)
             except Unshareable:
@@ -131,6 +134,11 @@ def test_any_query_gives_each_chunk_what_its_own_query_gives(tables: Bench) -> N
     common, rows = examined(tables, int(os.environ.get("PENSTOCK_SEED", "0")), EXAMPLES)
     assert common > EXAMPLES // 3, "most of what is drawn can be shared"
     assert rows > common // 2, "and gives rows"
+
+
+def test_a_chain_of_joins_keeps_the_rows_of_all_sides(tables: Bench) -> None:
+    common, rows = examined(tables, 0, EXAMPLES, Author.chain)
+    assert common > EXAMPLES // 3 and rows > common // 2
 
 
 def test_without_the_tag_in_a_group_the_difference_is_found(tables: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,8 @@ class Author:
 
     def query(self, depth: int = 2) -> str:
         forms = (self._plain, self._grouped, self._windowed, self._joined, self._set, self._named, self._spread)
+        if self._random.random() < 0.1:
+            return self.chain(depth - 1)
         return self._random.choice(forms)(depth)
 
     def _name(self) -> str:

@@ -18,7 +18,7 @@ from penstock.engine.parts import laid_out, pieces
 from penstock.engine.positions import PositionField, position_field
 from penstock.engine.predicate import as_position, index, inside, quoted
 from penstock.engine.read import PlannedRead, Reader
-from penstock.engine.tags import chunk_start
+from penstock.engine.tags import chunk_start, copies
 from penstock.errors import QueryError, SourceError
 from penstock.intervals import Interval, IntervalSet
 from penstock.tasks import TAG
@@ -121,16 +121,8 @@ def ask(spark: SparkSession, job: Job, reader: Reader) -> Asked:
 
 
 def _size(planned: Iterable[PlannedRead]) -> int | None:
-    sizes = [None if read.size is None else read.size * _copies(read) for read in planned]
+    sizes = [None if one.size is None else one.size * copies(one.read.tags) for one in planned]
     return None if None in sizes else int(sum(size for size in sizes if size is not None))
-
-
-def _copies(planned: PlannedRead) -> float:
-    """How many chunks read a row."""
-    tags = planned.read.tags
-    if tags is None:
-        return 1.0
-    return 1 + (tags.before + tags.after) * len(tags.chunks) / sum(chunk.size for chunk in tags.chunks)
 
 
 def configure(spark: SparkSession, size: int | None) -> None:

@@ -20,14 +20,35 @@ def tagged(frame: DataFrame, field: PositionField, tags: Tags) -> DataFrame:
     at = as_position(field)
     if not tags.before and not tags.after:
         return frame.selectExpr("*", f"{chunk_start(field, tags.chunks)} as {TAG}").filter(f"{TAG} is not null")
+    spread = frame.selectExpr("*", f"explode({readers(at, tags)}) as {TAG}")
+    return spread.filter(inside(TAG, "integer", IntervalSet.of(tags.chunks)))
+
+
+def readers(at: str, tags: Tags) -> str:
+    """SQL of the starts of the chunks that read a row at `at`; those of a grid may lie in gaps between the chunks."""
     step = regular(tags.chunks)
-    if step is None:
+    if step is None or len(tags.chunks) < _most(tags, step[1]):
         listed = ", ".join(f"struct({one.start}L as s, {one.end}L as e)" for one in tags.chunks)
         near = f"c -> {at} >= c.s - {tags.before}L and {at} < c.e + {tags.after}L"
-        return frame.selectExpr("*", f"explode(transform(filter(array({listed}), {near}), c -> c.s)) as {TAG}")
+        return f"transform(filter(array({listed}), {near}), c -> c.s)"
     first, last = (_floored(f"({at} {shift})", *step) for shift in (f"- {tags.after}L", f"+ {tags.before}L"))
-    spread = frame.selectExpr("*", f"explode(sequence({first}, {last}, {step[1]}L)) as {TAG}")
-    return spread.filter(inside(TAG, "integer", IntervalSet.of(tags.chunks)))
+    lowest, highest = f"{tags.chunks[0].start}L", f"{tags.chunks[-1].start}L"
+    near = f"sequence(greatest({first}, {lowest}), least({last}, {highest}), {step[1]}L)"
+    return f"if({first} <= {highest} and {last} >= {lowest}, {near}, null)"
+
+
+def _most(tags: Tags, size: int) -> int:
+    """How many chunks of the grid read a row, counting none before the first and after the last of the batch."""
+    reach = 1 - -(tags.before + tags.after) // size
+    return min(reach, (tags.chunks[-1].start - tags.chunks[0].start) // size + 1)
+
+
+def copies(tags: Tags | None) -> float:
+    """How many chunks read a row, on average."""
+    if tags is None:
+        return 1.0
+    looks = [Interval(one.start - tags.before, one.end + tags.after) for one in tags.chunks]
+    return sum(look.size for look in looks) / IntervalSet.of(looks).size
 
 
 def chunk_start(field: PositionField, chunks: Sequence[Interval]) -> str:
