@@ -111,11 +111,12 @@ def test_negative_control_without_the_clock_a_loop_of_comparisons_goes_on(monkey
 
 
 def test_negative_control_without_weights_nested_lists_double_at_every_level(monkeypatch: pytest.MonkeyPatch) -> None:
-    twenty = NESTED.replace("range(40)", "range(20)") + "{% if n.a == n.b %}{% endif %}"
+    eighteen = NESTED.replace("range(40)", "range(18)") + "{% if n.a == n.b %}{% endif %}"
     with pytest.raises(TemplateProblem, match="more than 256000 characters"):
-        rendered(twenty, {"range": Span("range", {})})
+        rendered(eighteen, {"range": Span("range", {})})
     monkeypatch.setattr(sandbox, "_check", lambda size: None)
-    rendered(twenty, {"range": Span("range", {})})
+    monkeypatch.setattr(templates, "deadline", nullcontext)
+    rendered(eighteen, {"range": Span("range", {})})
 
 
 def test_a_deadline_leaves_a_debugger_as_it_was() -> None:
