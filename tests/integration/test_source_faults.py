@@ -159,18 +159,6 @@ def test_what_is_known_of_a_source_outlives_a_passing_fault_and_nothing_is_compu
     assert not trial.stale("copy")
 
 
-def test_status_says_that_late_rows_of_a_table_with_a_newer_feature_are_not_noticed(trial: Deployment) -> None:
-    log = trial.landing("numbers") / "_delta_log"
-    (log / f"{2:020d}.json").write_text(json.dumps({"protocol": NEWER}) + "\n")
-    with trial.opened() as workspace:
-        observe(workspace, Silent())
-    shown = trial.status("raw.numbers")
-    assert shown["available"] == [[0, 40]]
-    assert "read through Spark as it is" in str(shown["reason"])
-    assert "are not noticed" in str(shown["reason"])
-    assert not trial.stale("copy")
-
-
 def test_another_table_after_a_fault_is_another_table(trial: Deployment) -> None:
     torn(trial)
     trial.run()

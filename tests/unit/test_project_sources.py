@@ -78,7 +78,6 @@ def test_what_is_about_positions_needs_a_position(tmp_path: Path, key: str) -> N
 
 def test_what_sources_cannot_do_yet_is_refused(tmp_path: Path) -> None:
     for text, said in (
-        ("location: x\nposition: at\nrecheck: 3\n", "b.yml:3: recheck is for sources that are not Delta"),
         ("location: x\nformat: csv\nrecheck: 3\n", "b.yml:3: 'recheck' needs `position`"),
         ("position: at\n", "b.yml:1: raw.b: a source needs a location; a table that only a catalog knows is not built"),
         ("position: at\nexec: x\n", "b.yml:1: raw.b: a source needs a location"),

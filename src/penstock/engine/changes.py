@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.engine.files import DataFile, PositionColumn
-from penstock.engine.handle import LogCommit, SnapshotGone, TableMissing, commits, open_table
+from penstock.engine.handle import FeatureUnsupported, LogCommit, SnapshotGone, TableMissing, commits, open_table
 from penstock.engine.log import snapshot
 from penstock.engine.positions import position_field
 from penstock.engine.rewrites import Rewrite, delete_changes, feed_changes, file_changes
@@ -107,7 +107,7 @@ def _lookup_changes(location: str, after: int, upto: int, storage: Storage | Non
         if commit.metadata is not None:
             try:
                 columns = columns or _columns_at(location, after, storage)
-            except SnapshotGone:
+            except (FeatureUnsupported, SnapshotGone):
                 return LogChanges((_ANYTHING,))
             now = _columns(str(commit.metadata["schemaString"]))
             if not _keeps(columns, now):
@@ -148,7 +148,7 @@ class _Walk:
         after, upto = snapshots
         try:
             table = open_table(location, version=after, storage=storage)
-        except SnapshotGone:
+        except (FeatureUnsupported, SnapshotGone):
             table = None
         schema = None if table is None else table.schema().to_json()
         table = table or open_table(location, version=upto, storage=storage)
@@ -198,7 +198,7 @@ class _Walk:
         if self.live is None:
             try:
                 self.live = self._files_at(version)
-            except SnapshotGone:
+            except (FeatureUnsupported, SnapshotGone):
                 return first_position(self.own, self.upto, self._files_at(self.upto).values(), enough)
         return first_position(self.own, version, self.live.values(), enough)
 
@@ -229,7 +229,7 @@ class _Walk:
         if self._before is None:
             try:
                 self._before = self._files_at(self.after)
-            except SnapshotGone:
+            except (FeatureUnsupported, SnapshotGone):
                 self._before = {}
         return self._before
 

@@ -16,7 +16,9 @@ from penstock.intervals import Interval, IntervalSet
 from penstock.tasks import Commit
 
 if TYPE_CHECKING:
+    from penstock.engine.changes import LogChanges
     from penstock.engine.compare import Comparison
+    from penstock.engine.foreign import ForeignSeen
     from penstock.engine.publish import FileSetChanged
     from penstock.engine.query import Limits
 
@@ -94,11 +96,15 @@ class DeltaEngine:
 
     def count_rows(self, read: InputRead) -> int:
         """How many rows a pinned read gives; Spark is asked only when the log cannot rule them out."""
+        from penstock.engine.handle import FeatureUnsupported
         from penstock.engine.log import snapshot
 
-        seen = snapshot(read.pin.location, read.position, version=read.pin.snapshot, storage=self.storage)
-        if seen is None or not seen.meeting(read.window):
-            return 0
+        try:
+            seen = snapshot(read.pin.location, read.position, version=read.pin.snapshot, storage=self.storage)
+            if seen is None or not seen.meeting(read.window):
+                return 0
+        except FeatureUnsupported:
+            pass
         view = replace(read, view="penstock_counted")
         (row,) = self.query("select count(*) as n from penstock_counted", (view,))
         return int(str(row["n"]))
@@ -110,6 +116,20 @@ class DeltaEngine:
         from penstock.engine.scan import scan
 
         return scan(self.session, location, source_format, position, snapshot=snapshot, sql=sql, storage=self.storage)
+
+    def foreign_seen(self, location: str, position: PositionColumn | None) -> ForeignSeen:
+        """A Delta table whose log only Spark can read, as it is now."""
+        from penstock.engine.foreign import seen
+
+        return seen(self.session, location, position)
+
+    def foreign_changes(
+        self, location: str, position: PositionColumn, after: int, upto: int, first: int | None
+    ) -> LogChanges:
+        """What the change feed of such a table tells of the commits between two snapshots."""
+        from penstock.engine.foreign import changes
+
+        return changes(self.session, location, position, (after, upto), first)
 
     def portable(self, read: InputRead) -> str:
         """A pinned read as anybody can paste it into a Spark session."""

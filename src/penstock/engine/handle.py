@@ -68,7 +68,7 @@ _FORBIDDEN = (
     "Permission denied",
     "PermissionDenied",
 )
-_UNSUPPORTED = "Kernel error: Unsupported"
+_UNSUPPORTED = ("Kernel error: Unsupported", "catalog-managed")
 _GONE = (
     "No files in log segment",
     "LogSegment end version",
@@ -112,7 +112,7 @@ def trouble(location: str, error: BaseException, version: int | None = None) -> 
     why = first_line(error) if version is None else f"snapshot {version}: {first_line(error)}"
     if _forbidden(text):
         return TableForbidden(location, why)
-    if _UNSUPPORTED in text:
+    if any(words in text for words in _UNSUPPORTED):
         return FeatureUnsupported(location, why)
     if version is not None and any(words in text for words in _GONE):
         return SnapshotGone(location, why)

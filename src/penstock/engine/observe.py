@@ -27,6 +27,7 @@ __all__ = [
     "ScanKind",
     "SourceSeen",
     "TableMissing",
+    "columns_of",
     "complete_bounds",
     "merged_bounds",
     "observe_delta",
@@ -104,7 +105,7 @@ def observe_delta(
         table_id=seen.table_id,
         snapshot=seen.version,
         schema_hash=schema_hash(seen.schema_json),
-        columns=_columns(seen.schema_json),
+        columns=columns_of(seen.schema_json),
         min_pos=known.min_pos,
         end_pos=known.end_pos,
         bytes=sum(file.size for file in seen.files),
@@ -155,10 +156,11 @@ def merged_bounds(previous: Bounds | None, scanned: Bounds, kind: ScanKind) -> B
 
 def schema_hash(schema_json: str) -> str:
     """Equal for equal names and types in the same order; comments and other metadata do not count."""
-    return hashlib.sha256(json.dumps(list(_columns(schema_json).items())).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(list(columns_of(schema_json).items())).encode()).hexdigest()[:16]
 
 
-def _columns(schema_json: str) -> dict[str, str]:
+def columns_of(schema_json: str) -> dict[str, str]:
+    """Type by name, as Delta spells them."""
     fields = json.loads(schema_json)["fields"]
     return {
         f["name"]: f["type"] if isinstance(f["type"], str) else json.dumps(f["type"], sort_keys=True) for f in fields

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from penstock.engine.files import PositionColumn, PositionKind
-from penstock.engine.handle import open_table
+from penstock.engine.handle import FeatureUnsupported, open_table
 from penstock.engine.job import InputRead
 from penstock.engine.positions import position_field
 from penstock.engine.predicate import inside, quoted
@@ -29,7 +31,8 @@ def cut_to(sql: str, position: PositionColumn, kind: PositionKind, window: Inter
 def position_kind(read: InputRead, position: PositionColumn, storage: Storage | None = None) -> PositionKind:
     """The kind of the position column: as the log says, else what is usual on its axis."""
     if read.pin.snapshot is not None:
-        table = open_table(read.pin.location, version=read.pin.snapshot, storage=storage)
-        if table is not None:
-            return position_field(table.schema().to_json(), position).kind
+        with suppress(FeatureUnsupported):
+            table = open_table(read.pin.location, version=read.pin.snapshot, storage=storage)
+            if table is not None:
+                return position_field(table.schema().to_json(), position).kind
     return "timestamp" if position.axis == SECOND else "integer"

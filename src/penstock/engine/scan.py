@@ -94,10 +94,10 @@ def _pair(frame: DataFrame) -> tuple[int | None, int | None]:
     if table.num_rows != 1:
         raise SourceError(f"a bounds query gives one row; this one gives {'several' if table.num_rows else 'none'}")
     low, high = (names.index("min"), names.index("max")) if {"min", "max"} <= set(names) else (0, 1)
-    return _whole(table.column(low)[0].as_py()), _whole(table.column(high)[0].as_py())
+    return whole(table.column(low)[0].as_py()), whole(table.column(high)[0].as_py())
 
 
-def _whole(value: object) -> int | None:
+def whole(value: object) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, date, datetime)):

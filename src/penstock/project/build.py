@@ -114,9 +114,6 @@ class Builder:
             self.problems.add(draft.where, f"{draft.name} asks for its bounds, so it needs `position`")
         if draft.file.body is not None and "exec" in draft.keys.entries:
             self.problems.add(draft.at("exec"), "the bounds come from the query or from `exec`; keep one")
-        if column and "recheck" in draft.keys.entries and _is_delta(draft):
-            said = "recheck is for sources that are not Delta: the log of a Delta table tells which rows came late"
-            self.problems.add(draft.at("recheck"), said)
         location = values.typed(draft.keys.get("location"))
         if location is None and draft.sound:
             said = f"{draft.name}: a source needs a location; a table that only a catalog knows"

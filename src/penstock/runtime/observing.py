@@ -9,9 +9,10 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from penstock.engine.files import PositionColumn
+from penstock.engine.glance import goes_on
 from penstock.engine.observe import (
     Bounds,
     Completeness,
@@ -29,11 +30,16 @@ from penstock.planner.watching import FIRST_SLICE, next_slice
 from penstock.project import Project, ScanContext, render_bounds
 from penstock.runtime.audit import audit
 from penstock.runtime.containment import contained
+from penstock.runtime.logs import log
 from penstock.runtime.noticing import Noticed, anybody_cares, interesting, judged, newest, replaced
 from penstock.runtime.site import Site, position_column
 from penstock.state.records import SourceRecord, World
 from penstock.state.store import State
 from penstock.tasks import UNCHANGED, Changed
+
+if TYPE_CHECKING:
+    from penstock.engine.changes import LogChanges
+    from penstock.engine.foreign import ForeignSeen
 
 Scan = Literal["full", "incremental"]
 _SHOWN_OUTPUT = 300
@@ -45,6 +51,12 @@ class Scanner(Protocol):
     def scan_bounds(
         self, location: str, source_format: str, position: PositionColumn, *, snapshot: int | None, sql: str | None
     ) -> tuple[int | None, int | None]: ...
+
+    def foreign_seen(self, location: str, position: PositionColumn | None) -> ForeignSeen: ...
+
+    def foreign_changes(
+        self, location: str, position: PositionColumn, after: int, upto: int, first: int | None
+    ) -> LogChanges: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +185,28 @@ class Observer:
 
         assert record.snapshot is not None  # noqa: S101
         location, column = self.site.source(source), position_column(source)
+        if record.watched is not None:
+            return self._fed(source, after, record, world)
         storage = self.site.project.settings.target.storage
         read = interesting(source, self.site.graph, world)
         found = log_changes(location, column, after, record.snapshot, interesting=read, storage=storage)
         return judged(found, record.expired_pos, read)
+
+    def _fed(self, source: Source, after: int, record: SourceRecord, world: World) -> Noticed:
+        """The same by the change feed of a table that only Spark can read; without one nobody knows."""
+        column, graph = position_column(source), self.site.graph
+        assert record.snapshot is not None and self.scanner is not None  # noqa: S101
+        if column is not None and FEED in (record.watched or ""):
+            location, first = self.site.source(source), record.min_pos
+            try:
+                found = self.scanner.foreign_changes(location, column, after, record.snapshot, first)
+            except SourceError as error:  # the feed was off for a while, or its files are gone
+                log("change_feed_failed", "warning", model=source.name, error=error.message)
+            else:
+                return judged(found, record.expired_pos, interesting(source, graph, world))
+        if source.recheck is not None:
+            return Noticed(newest(source, graph, world, source.recheck), record.expired_pos)
+        return Noticed(Changed(EVERYTHING), record.expired_pos)
 
     def _from_log(
         self, source: Source, known: SourceRecord, now: datetime, most: int
@@ -195,9 +225,7 @@ class Observer:
                 most_commits=most if anybody_cares(source, self.site.graph) else None,
             )
         except FeatureUnsupported as error:
-            record = self._by_scan(source, known, now)
-            said = f"read through Spark as it is ({error.why}): rows that come late in it are not noticed"
-            return None if record is None else replace(record, watched=said), False
+            return self._through_spark(source, known, now, error.why), False
         except TableMissing:
             raise SourceError(f"there is no table at {source.location}") from None
         if seen is None:
@@ -223,6 +251,34 @@ class Observer:
         found = self.scanner.scan_bounds(location, source.format, column, snapshot=seen.snapshot, sql=None)
         merged = merged_bounds(None, complete_bounds(*found, completeness(source)), "full")
         return replace(record, min_pos=merged.min_pos, end_pos=merged.end_pos), seen.more
+
+    def _through_spark(self, source: Source, known: SourceRecord, now: datetime, why: str) -> SourceRecord:
+        """A table whose log only Spark can read; that it has no newer commit is seen without."""
+        location, column = self.site.source(source), position_column(source)
+        storage = self.site.project.settings.target.storage
+        watched = known.watched is not None and known.snapshot is not None and not _full_is_due(source, known, now)
+        if watched and not goes_on(location, known.snapshot or 0, storage):
+            return known
+        if self.scanner is None:
+            raise _SparkOnlyError
+        seen = self.scanner.foreign_seen(location, column)
+        if column is not None and not source.axis_declared:
+            _refuse_plain_numbers(source, seen.columns)
+        bounds = merged_bounds(None, complete_bounds(seen.low, seen.high, completeness(source)), "full")
+        return replace(
+            known,
+            table_id=seen.table_id,
+            snapshot=seen.snapshot,
+            schema_hash=seen.schema_hash,
+            columns=dict(seen.columns),
+            min_pos=bounds.min_pos,
+            end_pos=bounds.end_pos,
+            bytes=seen.bytes,
+            rows=None,
+            full_scan_at=now,
+            incremental_scan_at=now,
+            watched=watched_words(why, seen.feeds, source.recheck),
+        )
 
     def _by_scan(self, source: Source, known: SourceRecord, now: datetime) -> SourceRecord | None:
         column = position_column(source)
@@ -273,6 +329,20 @@ def keep(state: State, sight: Sight) -> None:
         state.record_source_error(record.model, record.error)
     elif record != known:
         state.record_source(record, known.snapshot, sight.changed, expected_table=known.table_id)
+
+
+FEED = "its change feed"
+
+
+def watched_words(why: str, feeds: bool, recheck: int | None) -> str:
+    """How a source that only Spark can read is watched."""
+    if feeds:
+        how = f"{FEED} tells what changed"
+    elif recheck is not None:
+        how = "without a change feed, so each new snapshot is a change of the newest part of what is covered (recheck)"
+    else:
+        how = "without a change feed, so each new snapshot is a change of all that is covered"
+    return f"watched through Spark ({why}); {how}"
 
 
 def _with_ignored(record: SourceRecord, rows: int | None, now: datetime) -> SourceRecord:
