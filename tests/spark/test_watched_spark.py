@@ -17,7 +17,7 @@ from penstock.engine.session import Session
 from penstock.intervals import ranges
 from penstock.runtime.observing import NeedsSpark, Observer, Sight
 
-NEWER = "redirectReaderWriter-preview"
+NEWER = "geospatial"
 """A table feature that Delta on Spark has and delta-rs has not."""
 ALWAYS = "axis: number\ncompleteness: inclusive\nscan: {incremental: 0, full: 1h}\n"
 COPY = "select n, value from {{ ref('raw.numbers') }}"
