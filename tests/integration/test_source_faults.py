@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,9 +28,12 @@ from penstock.engine.handle import (
 from penstock.engine.storage import place
 from penstock.errors import SourceError
 from penstock.intervals import ranges
+from penstock.models import Source
 from penstock.runtime import observing
+from penstock.runtime.observing import Observer
 from penstock.runtime.progress import Silent
 from penstock.runtime.run import observe
+from penstock.state.records import SourceRecord
 
 COPY = "select n, value from {{ ref('raw.numbers') }}"
 NEWER = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["later"], "writerFeatures": ["later"]}
@@ -172,7 +177,11 @@ def test_another_table_after_a_fault_is_another_table(trial: Deployment) -> None
 def test_control_a_fault_that_counts_as_a_table_without_an_id_computes_everything_again(
     trial: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def without_id(_: Observer, source: Source, known: SourceRecord, now: datetime, why: str) -> SourceRecord:
+        return replace(known, table_id=None, snapshot=None)
+
     monkeypatch.setattr(observing, "FeatureUnsupported", UnreadableLog)
+    monkeypatch.setattr(Observer, "_through_spark", without_id)
     monkeypatch.setattr(observing, "replaced", lambda known, record: known.table_id != record.table_id)
     kept, done = last_commit(trial).read_text(), len(trial.tasks())
     torn(trial)
