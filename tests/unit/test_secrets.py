@@ -38,6 +38,29 @@ def test_an_address_is_secret_by_its_password() -> None:
     assert secret_values({"state": "postgresql://me:abcdef@there/db", "region": "eu"}) == {"abcdef"}
 
 
+@pytest.mark.parametrize(
+    ("address", "hidden"),
+    [
+        ("postgres://u:hidden@host/db?mail=a@b", {"hidden"}),
+        ("postgres://u:hid@den@host/db", {"hid@den"}),
+        ("postgres://u:hid,den@host/db", {"hid,den"}),
+        ("redis://u:first1@h:1,redis://u:second2@h2", {"first1", "second2"}),
+        ("a://u:first1@h b://:second2@h", {"first1", "second2"}),
+        ("jdbc:a://u:first1@hb://u:second2@h", {"first1", "second2"}),
+    ],
+)
+def test_a_password_is_hidden_alone_too(address: str, hidden: set[str]) -> None:
+    conceal(secret_values({"x": address}))
+    assert [concealed(f"no {password} here") for password in hidden] == ["no *** here"] * len(hidden)
+    assert not any(password in concealed(address) for password in hidden)
+
+
+def test_a_port_is_no_password() -> None:
+    assert not secretive("endpoint", "http://host:9000/some/@path")
+    assert secret_values({"endpoint": "http://host:9000/some/@path"}) == frozenset()
+    assert secret_values({"endpoint": "http://host:90001a/some@path"}) == {"90001a/some"}
+
+
 def test_errors_and_logs_show_no_secret() -> None:
     conceal(secret_values({"AWS_SECRET_ACCESS_KEY": "abc/def", "AWS_SESSION_TOKEN": "abc/defghi", "short_key": "id"}))
     error = EngineError("403 for abc/def", hint="is abc/defghi right?")

@@ -26,7 +26,7 @@ KEPT_LOGS = 20
 DUMP_SECONDS = 90
 DYING_SECONDS = 5.0
 _LOOK_SECONDS = 0.02
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _IMPORTS = (
     "org.apache.spark.SparkConf",
     "org.apache.spark.api.java.*",
@@ -173,12 +173,12 @@ def last_words(log: Path) -> str:
 def _written(private: Path, conf: Mapping[str, str], own_options: str) -> Path:
     """The confs as a properties file; the target's Java options as a file of arguments, which Java reads itself."""
     told = dict(conf)
-    given = shlex.split(told.get(_JAVA_OPTIONS, ""))
-    told[_JAVA_OPTIONS] = own_options
+    given = shlex.split(told.get(JAVA_OPTIONS, ""))
+    told[JAVA_OPTIONS] = own_options
     if given:
         arguments = private / "java.options"
         arguments.write_text("".join(f"{_argument(option)}\n" for option in given))
-        told[_JAVA_OPTIONS] = f"@{arguments} {own_options}"
+        told[JAVA_OPTIONS] = f"@{arguments} {own_options}"
     return properties(private, told)
 
 

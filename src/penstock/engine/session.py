@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-_OPTIONS = "spark.driver.extraJavaOptions"
 _OWN_OPTIONS = ("-Duser.timezone=UTC", "-XX:-DontCompileHugeMethods")
 _LAG_MILLISECONDS = 2000
 """How long the count of jobs is waited for; it is told to people and decides nothing."""
@@ -230,7 +229,9 @@ class Session:
         archive = _Archive.of(java, paths, settings)
         conf = configuration(settings, paths, archive.options)
         # the launch hears no secret, and the target's own Java options by a file that only we can read
-        told = launch.tellable(conf, settings.secrets) | {_OPTIONS: settings.conf.get(_OPTIONS, "")}
+        told = launch.tellable(conf, settings.secrets) | {
+            launch.JAVA_OPTIONS: settings.conf.get(launch.JAVA_OPTIONS, "")
+        }
         log = settings.cache / "logs" / f"spark-{os.getpid()}.log"
         try:
             own = " ".join((*_OWN_OPTIONS, *archive.options))
@@ -283,7 +284,7 @@ def configuration(settings: SparkSettings, jar_paths: tuple[str, ...], java_opti
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.catalog.spark_catalog": _CATALOG,
         "spark.sql.extensions": _joined(settings.conf.get("spark.sql.extensions"), (_EXTENSION,), ","),
-        _OPTIONS: _joined(settings.conf.get(_OPTIONS), (*_OWN_OPTIONS, *java_options), " "),
+        launch.JAVA_OPTIONS: _joined(settings.conf.get(launch.JAVA_OPTIONS), (*_OWN_OPTIONS, *java_options), " "),
         "spark.executor.extraJavaOptions": _joined(
             settings.conf.get("spark.executor.extraJavaOptions"), _OWN_OPTIONS, " "
         ),

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TextIO
 
-from penstock.secrets import concealed
+from penstock.secrets import PASSWORD, concealed
 
 NAME = "penstock"
 TAIL_LINES = 100
@@ -27,7 +27,6 @@ _READ_CHARACTERS = 5 * VALUE_CHARACTERS
 Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
 
 _BARE = re.compile(r"[^\s\"=\\]+")
-_ADDRESS = re.compile(r"(://[^\s/:@]*):\S+@")
 _SECRET = r"(?i:password|passwd|pwd|secret|access_?key|account_?key|session_?token|sas_?token)[\w.-]{0,30}"  # noqa: S105
 _SECRET_NAME = re.compile(_SECRET)
 _ASSIGNED = re.compile(_SECRET + r"[\"']?\s*[=:]\s*('(?:[^'\\]|\\.)*'?|\"(?:[^\"\\]|\\.)*\"?|[^\s&,;)\]}]+)")
@@ -92,7 +91,7 @@ def attempt_log(**fields: object) -> Iterator[Tail]:
 
 def masked(text: str) -> str:
     """The same without the passwords of addresses and what is assigned to names of secrets."""
-    hidden = _ADDRESS.sub(r"\1:***@", concealed(text[:_READ_CHARACTERS]))
+    hidden = PASSWORD.sub(r"\g<before>:***@", concealed(text[:_READ_CHARACTERS]))
     hidden = _ASSIGNED.sub(lambda found: found[0].removesuffix(found[1]) + "***", hidden)
     return hidden if len(text) <= VALUE_CHARACTERS else hidden[:VALUE_CHARACTERS] + "…"
 
