@@ -11,7 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from fuzzing import FUZZ, effort
+from hypothesis import given
 from hypothesis import strategies as st
 from written_project import CONFIG, ORDERS, SHOP, front, model, written
 
@@ -80,7 +81,7 @@ def projects(draw: st.DrawFn) -> dict[str, str]:
     return files
 
 
-@settings(max_examples=40, deadline=None)
+@effort(20)
 @given(projects(), st.sampled_from(["", "secret"]))
 def test_a_remembered_project_is_the_same_project(files: dict[str, str], secret: str) -> None:
     environ = {"KEY": secret, "PLACE": "/data", "HOME": "/root"}
@@ -99,14 +100,6 @@ def test_nothing_is_parsed_when_nothing_changed(tmp_path: Path, parsed: list[str
     for _ in range(3):
         load(root, {}, cache=cache)
     assert parsed == ["assembled"]
-
-
-def test_no_parser_is_even_imported_when_nothing_changed(tmp_path: Path) -> None:
-    root, cache = written(tmp_path, SHOP), tmp_path / "cache"
-    code = "import sys; from pathlib import Path; from penstock.project import load; load(Path(sys.argv[1]), {}, cache="
-    code += "Path(sys.argv[2])); print([m for m in ('jinja2', 'sqlglot') if m in sys.modules])"
-    said = [subprocess.check_output([sys.executable, "-c", code, root, cache], text=True).strip() for _ in range(2)]
-    assert said == ["['jinja2', 'sqlglot']", "[]"]
 
 
 def test_whatever_changes_is_read_again(tmp_path: Path, parsed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +159,7 @@ def test_a_damaged_entry_changes_nothing(tmp_path: Path, damage: bytes) -> None:
     assert same(before, load(root, {}, cache=cache))
 
 
-@settings(max_examples=60, deadline=None)
+@effort(30)
 @given(st.data())
 def test_any_changed_byte_of_an_entry_changes_nothing(data: st.DataObject) -> None:
     with TemporaryDirectory() as scratch:
@@ -229,7 +222,7 @@ def test_many_processes_may_read_and_write_at_once(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from penstock.project.cache import Cache\nc = Cache(Path(sys.argv[1]))\n"
     )
-    code += "for n in range(200):\n  v = c.read('x', 'k'); assert v is None or len(set(v)) == 1, v\n"
+    code += f"for n in range({200 if FUZZ else 60}):\n  v = c.read('x', 'k'); assert v is None or len(set(v)) == 1, v\n"
     code += "  c.write('x', 'k', [int(sys.argv[2])] * 5000)"
     running = [subprocess.Popen([sys.executable, "-c", code, str(cache), str(n)]) for n in range(3)]
     assert [one.wait() for one in running] == [0, 0, 0]

@@ -6,7 +6,8 @@ import json
 import re
 
 import pytest
-from hypothesis import given, settings
+from fuzzing import effort
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -142,13 +143,13 @@ trees = st.recursive(
 )
 
 
-@settings(max_examples=50)
+@effort(25)
 @given(st.dictionaries(keys, trees))
 def test_json_is_read_as_it_is(tree: dict[str, object]) -> None:
     assert plain(read(json.dumps(tree))) == tree
 
 
-@settings(max_examples=50)
+@effort(25)
 @given(st.dictionaries(keys, trees), st.dictionaries(keys, trees))
 def test_laying_one_mapping_over_another_keeps_what_only_one_has(
     below: dict[str, object], above: dict[str, object]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from fuzzing import effort
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from written_project import CONFIG, ORDERS, SHOP, front, mistakes, read
@@ -78,6 +79,10 @@ MISTAKES = {
         "---\ninterval: 1h\n",
         "open.sql:1: the front matter has no closing ---",
     ),
+    "models/transformations/headless.sql": (
+        "-- the hours\ninterval: 1h\n---\nselect 1\n",
+        "headless.sql:2: the front matter has no opening ---",
+    ),
     "models/transformations/never.sql": (
         hourly("", "select 1 as at"),
         "never.sql:2: shop.never reads nothing that has a position",
@@ -94,7 +99,7 @@ def test_a_project_with_fifteen_kinds_of_mistakes_reports_all_of_them(tmp_path: 
     assert "penstock.yml:3: the project has no key 'lgging'; did you mean 'logging'?" in found
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@effort(25)
 @given(st.sets(st.sampled_from(sorted(MISTAKES)), min_size=1))
 def test_any_set_of_mistakes_is_reported_wholly_and_alone(chosen: set[str]) -> None:
     files = {**SHOP, **{name: MISTAKES[name][0] for name in chosen}}

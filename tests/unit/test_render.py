@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from fuzzing import effort
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import ProjectError
@@ -318,7 +319,7 @@ def hits(project: Project, bounds: Interval, p: int) -> bool:
     return bool(eval(condition, {}, {"p": p}))
 
 
-@settings(max_examples=30, deadline=None)
+@effort(15)
 @given(st.integers(-(10**6), 10**6), st.integers(1, 100), st.integers(1, 100))
 def test_b22_neighbouring_bounds_share_no_row_and_lose_none(start: int, first: int, second: int) -> None:
     project = project_with(ON_BLOCKS, axis="block")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from penstock.project.settings import CONFIG, KINDS, Kind, Settings
 _MODEL_ENDINGS = frozenset({".sql", ".yml", ".yaml", ".py"})
 _SCRIPTS = "scripts"
 _FENCE = "---"
+_KEY = re.compile(r"\w+:(\s|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,11 @@ def _read_sql(file: str, kind: Kind, text: str, problems: Problems) -> ModelFile
     lines = text.split("\n")
     start = next((n for n, line in enumerate(lines) if not _is_comment(line)), len(lines))
     if start == len(lines) or lines[start].rstrip() != _FENCE:
+        if _KEY.match("".join(lines[start : start + 1])) and _FENCE in map(str.rstrip, lines):
+            problems.add(
+                Where(file, start + 1), f"the front matter has no opening {_FENCE}: put it above the first key"
+            )
+            return ModelFile(file, kind, _nothing(file), None, 1, False)
         return ModelFile(file, kind, _nothing(file), text, 1, True)
     end = next((n for n in range(start + 1, len(lines)) if lines[n].rstrip() == _FENCE), None)
     if end is None:

@@ -9,8 +9,8 @@ MAX_SCRIPT_BYTES = 10_000_000
 MAX_CHARACTERS = 256_000
 """Of a query once its template is rendered, and of anything that is made on the way there."""
 MAX_RENDER_SECONDS = 1.0
-MAX_NESTING = 32
-"""Brackets and CASE inside each other: both parsers call themselves a dozen times for each."""
+MAX_NESTING = 128
+"""Brackets and CASE inside each other: the parsers call themselves some twenty times for each."""
 MAX_TREE = 64
 """Operators, filters and blocks of a template inside each other."""
 MAX_LOOPS = 16

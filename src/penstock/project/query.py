@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 from sqlglot import Dialect, exp
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from penstock.intervals import Interval
 from penstock.project.analysis import Analysis, Facts, QueryProblem
-from penstock.project.limits import LONG_NUMBER, TOO_DEEP, long_number, too_deep
+from penstock.project.depth import reading
+from penstock.project.limits import LONG_NUMBER, long_number
 from penstock.project.sharing import Share, Unshareable, shared
 from penstock.project.widening import widening
 
@@ -24,7 +23,7 @@ _STARTS = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType
 
 def analyse(sql: str, facts: Facts) -> Analysis:
     """What the rendered query of an interval model is; a QueryProblem when it cannot be one."""
-    with _readable():
+    with reading(sql, _refused):
         return _analysed(one_select(sql), facts)
 
 
@@ -60,38 +59,23 @@ def _unshared(facts: Facts) -> str | None:
 
 def check_bounds(sql: str) -> None:
     """A bounds query is one SELECT with the columns min and max."""
-    with _readable():
+    with reading(sql, _refused):
         columns = _output(one_select(sql))
     missing = [name for name in ("min", "max") if columns is not None and name not in columns]
     if missing:
         raise QueryProblem(f"a bounds query needs the columns min and max; it has no {' and no '.join(missing)}", 1)
 
 
-@contextmanager
-def _readable() -> Iterator[None]:
+def _refused(why: str, line: int) -> QueryProblem:
     """What is too much for the SQL parser is the author's to mend, like what it can name."""
-    try:
-        yield
-    except RecursionError as error:
-        raise QueryProblem(f"the query cannot be read: {TOO_DEEP}", _place(error)) from None
-
-
-def _place(error: BaseException) -> int:
-    """The line that the parser had reached."""
-    line, trace = 1, error.__traceback__
-    while trace is not None:
-        parser = trace.tb_frame.f_locals.get("self")
-        token = getattr(parser, "_curr", None) if isinstance(parser, Parser) else None
-        line = token.line if isinstance(token, Token) else line
-        trace = trace.tb_next
-    return line
+    return QueryProblem(f"the query cannot be read: {why}", line)
 
 
 def one_select(sql: str) -> exp.Query:
     """The only statement in `sql`."""
-    for line, said in ((too_deep(sql), TOO_DEEP), (long_number(sql), LONG_NUMBER)):
-        if line is not None:
-            raise QueryProblem(f"the query cannot be read: {said}", line)
+    line = long_number(sql)
+    if line is not None:
+        raise _refused(LONG_NUMBER, line)
     try:
         tokens = _SPARK.tokenize(sql)
     except TokenError as error:

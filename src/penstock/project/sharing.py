@@ -18,6 +18,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.parsers.spark import SparkParser
 
 from penstock.intervals import Interval
+from penstock.project.depth import deep
 from penstock.project.functions import AGGREGATES, GENERATORS, ROW_WISE, WINDOWED
 from penstock.project.rendering import STAND_IN
 from penstock.tasks import TAG
@@ -70,6 +71,14 @@ def shared(sql: str, carriers: frozenset[str], share: Share) -> str:
 
     `carriers` are the relations whose rows have that column.
     """
+    try:
+        with deep():
+            return _shared(sql, carriers, share)
+    except RecursionError:
+        raise Unshareable("it is nested too deeply") from None
+
+
+def _shared(sql: str, carriers: frozenset[str], share: Share) -> str:
     try:
         tree = parse_one(sql, dialect=_Verbatim)
     except SqlglotError:

@@ -13,6 +13,7 @@ from jinja2 import Template, TemplateError, TemplateSyntaxError, UndefinedError,
 from jinja2.parser import Parser
 
 from penstock.errors import ProjectError
+from penstock.project.depth import deep
 from penstock.project.limits import LONG_NUMBER, MAX_CHARACTERS, MAX_LOOPS, MAX_TREE, TOO_DEEP, long_number, too_deep
 from penstock.project.printed import only_printed
 from penstock.project.problems import did_you_mean
@@ -152,7 +153,8 @@ def _parsed(source: str) -> _Parsed:
 def _readable() -> Iterator[None]:
     """Whatever stops Jinja, or Python behind it, from reading a template is a TemplateProblem."""
     try:
-        yield
+        with deep():
+            yield
     except TemplateSyntaxError as error:
         raise TemplateProblem(f"not a valid template: {error.message}", error.lineno) from None
     except TemplateError as error:

@@ -12,6 +12,7 @@ from penstock.engine.predicate import as_position
 from penstock.engine.query import Limits
 from penstock.errors import QueryError, UsageError
 from penstock.intervals import IntervalSet
+from penstock.project.depth import reading
 from penstock.runtime.workspace import Workspace
 from penstock.tasks import Pin
 
@@ -26,12 +27,16 @@ def condition(text: str) -> str:
 
     It is Spark's to read, so its spelling stays: what another program makes of quotes may mean something else.
     """
+    with reading(text, _refused):
+        _check(text)
+    return text.strip()
+
+
+def _check(text: str) -> None:
     try:
         trees = [tree for tree in sqlglot.parse(text, dialect="spark") if tree is not None]
     except SqlglotError as error:
-        raise UsageError(f"--where cannot be read: {str(error).splitlines()[0]}", hint=_HINT) from None
-    except RecursionError:
-        raise UsageError("--where is nested too deeply to be read", hint=_HINT) from None
+        raise _refused(str(error).splitlines()[0]) from None
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, exp.Condition) or isinstance(tree, (exp.Literal, exp.Tuple)):
         raise UsageError(f"--where takes one condition, not {text.strip() or 'nothing'}", hint=_HINT)
@@ -39,7 +44,10 @@ def condition(text: str) -> str:
         what = {exp.AggFunc: "an aggregate", exp.Window: "a window", exp.Query: "a query"}
         named = next((name for kind, name in what.items() if isinstance(found, kind)), found.sql(dialect="spark"))
         raise UsageError(f"--where takes a condition about single rows, without {named}", hint=_HINT)
-    return text.strip()
+
+
+def _refused(why: str, _: int = 1) -> UsageError:
+    return UsageError(f"--where cannot be read: {why}", hint=_HINT)
 
 
 def matching(workspace: Workspace, name: str, pin: Pin, where: str, grid: int) -> IntervalSet:

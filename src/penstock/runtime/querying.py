@@ -12,6 +12,7 @@ from sqlglot.optimizer.scope import traverse_scope
 from penstock.engine.job import InputRead
 from penstock.engine.query import MOST_ROWS, MOST_SECONDS, Limits
 from penstock.errors import UsageError
+from penstock.project.depth import reading
 from penstock.runtime.workspace import Workspace
 from penstock.state.records import World
 
@@ -20,16 +21,27 @@ def query(
     workspace: Workspace, sql: str, most_rows: int = MOST_ROWS, seconds: int = MOST_SECONDS
 ) -> list[dict[str, object]]:
     """One SELECT: our tables at the accepted snapshot, sources at the observed one."""
-    tree = _select(sql)
+    with reading(sql, _refused):
+        tree = _select(sql)
     world = workspace.state.world()
+    with reading(sql, _refused):
+        asked, reads = _asked(workspace, tree, world)
+    return workspace.engine.query(asked, reads, Limits(rows=most_rows, seconds=seconds))
+
+
+def _refused(why: object, _: int = 1) -> UsageError:
+    return UsageError(f"the query cannot be read: {why}")
+
+
+def _asked(workspace: Workspace, tree: exp.Query, world: World) -> tuple[str, tuple[InputRead, ...]]:
+    """The query over views, and what they read."""
     reads: dict[str, InputRead] = {}
     for table in _tables(tree):
         name = _name(workspace, table)
         if name not in reads:
             reads[name] = _read(workspace, world, name, f"penstock_q_{len(reads)}")
         _point(table, reads[name].view)
-    limits = Limits(rows=most_rows, seconds=seconds)
-    return workspace.engine.query(tree.sql(dialect="spark"), tuple(reads.values()), limits)
+    return tree.sql(dialect="spark"), tuple(reads.values())
 
 
 def _point(table: exp.Table, view: str) -> None:
@@ -48,9 +60,7 @@ def _select(sql: str) -> exp.Query:
     try:
         trees = [tree for tree in sqlglot.parse(sql, dialect="spark") if tree is not None]
     except SqlglotError as error:
-        raise UsageError(f"the query cannot be read: {error}") from None
-    except RecursionError:
-        raise UsageError("the query is nested too deeply to be read") from None
+        raise _refused(error) from None
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, exp.Query):
         raise UsageError("query takes exactly one SELECT", hint="no other statement, and only one")
