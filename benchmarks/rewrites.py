@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
 from late import HOUR, START, Cost, Shop, adopt_orphans, by_processes, in_process
+from penstock.engine.jars import delta_jars
+from penstock.engine.java import find
+from penstock.engine.session import Session, SparkSettings
+from penstock.runtime.workspace import cache_folder
 from places import scratch
 from results import arguments, report
 
@@ -24,11 +31,27 @@ def in_one_file(shop: Shop) -> None:
     assert len(DeltaTable(shop.landing).file_uris()) == 1
 
 
+def updated_by_spark(shop: Shop) -> int:
+    """Spark's UPDATE writes the file anew, its rows in their order."""
+    text = f"update delta.`{shop.landing}` set amount = amount + 1 where {_hours(30)}"
+    done = subprocess.run([sys.executable, __file__, "--child", text], check=True, capture_output=True, text=True)
+    return int(done.stdout.splitlines()[-1])
+
+
+def in_spark(text: str) -> None:
+    """One process that says how many rows a command changed."""
+    shared = cache_folder(os.environ)
+    jars = delta_jars(os.environ, shared, find(os.environ, shared).home)
+    environ = {**os.environ, "PENSTOCK_JARS": str(Path(jars[0]).parent)}
+    session = Session(SparkSettings(cache=shared, environ=environ, quick=True))
+    print(session.spark().sql(text).collect()[0][0])
+    session.stop()
+
+
 def updated(shop: Shop) -> int:
-    """An UPDATE writes the file anew, its rows in their order."""
-    inside = f"at >= {START + 20 * HOUR} and at < {START + (20 + CHANGED_HOURS) * HOUR}"
+    """That of delta-rs mixes blocks of rows."""
     table = DeltaTable(shop.landing)
-    return int(table.update({"amount": "amount + 1"}, predicate=inside)["num_updated_rows"])
+    return int(table.update({"amount": "amount + 1"}, predicate=_hours(20))["num_updated_rows"])
 
 
 def merged(shop: Shop) -> int:
@@ -44,6 +67,10 @@ def merged(shop: Shop) -> int:
     return int(pc.sum(inside).as_py())
 
 
+def _hours(first: int) -> str:
+    return f"at >= {START + first * HOUR} and at < {START + (first + CHANGED_HOURS) * HOUR}"
+
+
 def main() -> None:
     options = arguments(__doc__ or "", quick="few rows, and an engine without a JVM", rows=ROWS)
     rows, hours = (20_000, HOURS // 5) if options.quick else (options.rows, HOURS)
@@ -56,7 +83,10 @@ def main() -> None:
             adopt_orphans()
         full, idle = act(shop, True), act(shop, False)
         figures: list[list[object]] = [["full build", rows, full.intervals, "", f"{full.cpu:.2f}", "1.000"]]
-        for name, change in (("UPDATE", updated), ("rewritten in another order", merged)):
+        cases = {"UPDATE by delta-rs": updated, "rewritten in another order": merged}
+        if not options.quick:
+            cases = {"UPDATE by Spark": updated_by_spark, **cases}
+        for name, change in cases.items():
             changed, cost = change(shop), act(shop, False)
             spent = cost.look_cpu - idle.look_cpu
             if cost.intervals != CHANGED_HOURS * MODELS:
@@ -69,4 +99,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--child"]:
+        in_spark(sys.argv[2])
+    else:
+        main()

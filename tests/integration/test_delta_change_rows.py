@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from io import FileIO
 from pathlib import Path
 from random import Random
+from threading import Barrier, BrokenBarrierError, Thread
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,10 +22,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine import change_rows as module
-from penstock.engine import multisets
+from penstock.engine import multisets, touched
 from penstock.engine.change_rows import change_rows, rows_by_position
 from penstock.engine.files import DataFile
-from penstock.engine.multisets import POSITION, WEIGHT
+from penstock.engine.multisets import POSITION, WEIGHT, Sides
 from penstock.engine.positions import PositionField
 from penstock.engine.touched import Look, Purse
 from penstock.engine.vectors import Part
@@ -132,10 +136,22 @@ def check(root: Path, old: list[dict[str, object]], new: list[dict[str, object]]
     assert set(rows_by_position(found).column("position").to_pylist()) == expected
 
 
+@pytest.mark.parametrize("few", [1, multisets.FEW_ROWS], ids=["by hints", "grouped"])
 def test_exactly_the_rows_that_are_not_on_both_sides_are_told_whatever_their_types(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
     monkeypatch.setattr(module, "BATCH_ROWS", 3)
+    monkeypatch.setattr(module, "PIECE_ROWS", 2)
+    monkeypatch.setattr(multisets, "FEW_ROWS", few)
+    by_texts = 0
+    hints = multisets._hints
+
+    def counted(rows: pa.Table, *, texts: bool) -> pa.Array:
+        nonlocal by_texts
+        by_texts += texts
+        return hints(rows, texts=texts)
+
+    monkeypatch.setattr(multisets, "_hints", counted)
 
     @effort(50)
     @given(rows, rows, rows, st.integers(0, 4), st.randoms(use_true_random=False))
@@ -147,6 +163,11 @@ def test_exactly_the_rows_that_are_not_on_both_sides_are_told_whatever_their_typ
         check(tmp_path, old, new, cut)
 
     holds()
+    assert (by_texts > 0) is (few == 1)
+
+
+def without_texts(rows: pa.Table) -> pa.Table:
+    return rows.select([name for name in rows.column_names if name != "texts"])
 
 
 @pytest.mark.parametrize("broken", ["equal_rows", "flat_table"])
@@ -158,9 +179,77 @@ def test_a_comparison_that_leaves_a_column_out_is_found_out(
     check(tmp_path, old, new, 2)
     whole = getattr(multisets, broken)
     for one in (module, multisets) if broken == "equal_rows" else (multisets,):
-        monkeypatch.setattr(one, broken, lambda *some: whole(*(one.drop_columns(["texts"]) for one in some)))
+        monkeypatch.setattr(one, broken, lambda *some: whole(*(without_texts(one) for one in some)))
     with pytest.raises(AssertionError):
         check(tmp_path, old, new, 2)
+
+
+def test_rows_with_the_same_hint_go_only_when_they_are_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old: list[dict[str, object]] = [{**PLAIN, "n": n, "s": "a"} for n in (1, 2, 2, 2)]
+    new: list[dict[str, object]] = [{**PLAIN, "n": n, "s": text} for n, text in ((2, "a"), (1, "b"), (2, "a"))]
+    monkeypatch.setattr(multisets, "FEW_ROWS", 1)
+    check(tmp_path, old, new, 1)
+    whole = multisets.equal_rows
+    monkeypatch.setattr(multisets, "equal_rows", lambda *some: whole(*(one.drop_columns(["s"]) for one in some)))
+    with pytest.raises(AssertionError):
+        check(tmp_path, old, new, 1)
+
+
+def test_rows_that_differ_in_texts_alone_meet_their_like_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = pa.table({"n": pa.array([1] * 4000), "s": [f"name {number}" for number in range(4000)]})
+    turned = names.take(pa.array(range(3999, -1, -1)))
+    sides = [part(tmp_path, "a", names, row_group_size=700)], [part(tmp_path, "b", turned, row_group_size=300)]
+    monkeypatch.setattr(multisets, "FEW_ROWS", 1)
+    both = Sides(*(multisets.hinted(rows.append_column(POSITION, rows.column("n"))) for rows in (names, turned)))
+    multisets.drop_pairs(both)
+    assert (both.gone.num_rows, both.came.num_rows) == (0, 0)
+    found = change_rows(look(tmp_path), *sides, frozenset("ns"))
+    assert found is not None
+    assert found.num_rows == 0
+
+
+def test_wide_rows_are_read_in_small_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = pa.table({"n": pa.array(range(400)), "s": [f"{number}" * 100 for number in range(400)]})
+    one = part(tmp_path, "wide", wide, row_group_size=400, compression="none")
+    footer = pq.read_metadata(tmp_path / "wide")
+    monkeypatch.setattr(module, "BATCH_BYTES", one.file.size // 4)
+    assert 80 < module._piece_rows(footer) <= 110
+
+
+_POOLS: list[pa.MemoryPool] = []
+"""What a pool gave out must not outlive it."""
+
+
+@contextmanager
+def most_memory() -> Iterator[Callable[[], int]]:
+    """What Arrow takes at most, in bytes."""
+    usual = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(usual)
+    _POOLS.append(pool)
+    pa.set_memory_pool(pool)
+    try:
+        yield pool.max_memory
+    finally:
+        pa.set_memory_pool(usual)
+
+
+@pytest.mark.parametrize("bounded", [True, False], ids=["in pieces", "control: as large as on disk"])
+def test_one_long_text_in_every_row_takes_no_more_memory_than_other_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bounded: bool
+) -> None:
+    """On disk it is there once."""
+    monkeypatch.setattr(module, "BATCH_BYTES", 2**20)
+    monkeypatch.setattr(module, "PIECE_ROWS", 64 if bounded else 10_000)
+    count, text = 5000, "x" * 10_000
+    old = pa.table({"n": pa.array(range(count)), "s": [text] * count})
+    new = pa.table({"n": pa.array(range(count)), "s": [*[text] * (count - 1), "y"]})
+    sides = [part(tmp_path, "a", old, row_group_size=count)], [part(tmp_path, "b", new, row_group_size=count)]
+    assert max(one.file.size for side in sides for one in side) < 100_000
+    with most_memory() as most:
+        found = change_rows(look(tmp_path), *sides, frozenset("ns"))
+    assert found is not None
+    assert found.column(POSITION).to_pylist() == [count - 1] * 2
+    assert (most() < 16 * 2**20) is bounded
 
 
 def numbers(values: range, factor: int = 7) -> pa.Table:
@@ -177,6 +266,68 @@ def test_rows_in_another_order_meet_their_like(tmp_path: Path) -> None:
     assert found.num_rows == 0
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["by first rows", "control: by their lowest values"])
+def test_a_file_that_came_back_as_several_is_compared_in_its_own_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """Rows of a file need not be sorted; those that do not meet in their order are dear."""
+    if not known:
+        monkeypatch.setattr(module, "MOST_CHOICES", 0)
+    kept: list[int] = []
+    hinted = module.hinted
+    monkeypatch.setattr(module, "hinted", lambda rows: kept.append(rows.num_rows) or hinted(rows))
+    high, low, changed = numbers(range(500, 900)), numbers(range(300)), numbers(range(300, 310), factor=8)
+    old = [part(tmp_path, "a", pa.concat_tables([high, low, numbers(range(300, 310))]))]
+    new = [part(tmp_path, "b", pa.concat_tables([low, changed])), part(tmp_path, "c", high)]
+    found = change_rows(look(tmp_path), old, new, frozenset("nv"))
+    assert found is not None
+    assert sorted(found.column(POSITION).to_pylist()) == sorted([*range(300, 310)] * 2)
+    assert (sum(kept) < 50) is known
+
+
+class CountingFiles:
+    """Files as Arrow has them, and how many bytes of them were read."""
+
+    read = 0
+
+    class File(FileIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            found = super().read(-1 if size is None else size)
+            CountingFiles.read += len(found)
+            return found
+
+    @classmethod
+    def open_input_file(cls, path: str) -> pa.NativeFile:
+        return pa.PythonFile(cls.File(path), mode="r")
+
+
+@pytest.mark.parametrize("stepwise", [True, False], ids=["in steps", "control: a row group at once"])
+def test_first_rows_cost_little_and_count_against_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stepwise: bool
+) -> None:
+    if not stepwise:
+        monkeypatch.setattr(module, "_STEP_BYTES", 0)
+    shuffled = [one * 7919 % 400_000 for one in range(400_000)]
+    table = pa.table({"n": pa.array(range(400_000)), "v": shuffled})
+    pages: dict[str, object] = {"row_group_size": 400_000, "use_dictionary": False, "compression": "none"}
+    one = part(tmp_path, "a", table, data_page_size=2**16, **pages)  # type: ignore[arg-type]
+    mine = look(tmp_path)
+    source = module._source(mine, one, frozenset("nv"))
+    monkeypatch.setattr(touched, "place", lambda root, path, _: (CountingFiles, str(Path(root, path))))
+    CountingFiles.read = 0
+    first = module._first_row(mine, source, source.schema)
+    assert first.column("n").to_pylist() == [0]
+    assert CountingFiles.read > 0
+    assert (CountingFiles.read < one.file.size // 4) is stepwise
+    monkeypatch.setattr(module, "FIRST_BYTES", 2**18)
+    assert module._first_bytes(source.footer) == 2 * 2**18
+    for size, rows in ((2**19 - 1, 0), (2**19, 1)):
+        poor = look(tmp_path, size=size)
+        stream = module._Stream(poor, [source], source.schema)
+        assert [stream._first(source).num_rows for _ in range(2)] == [rows] * 2
+        assert poor.purse.size == (size if not rows else 0), "paid once"
+
+
 def test_more_rows_left_over_than_memory_is_given_for_are_not_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +335,60 @@ def test_more_rows_left_over_than_memory_is_given_for_are_not_compared(
     assert change_rows(look(tmp_path), *sides, frozenset("nv")) is not None
     monkeypatch.setattr(module, "MOST_HELD_BYTES", 10_000)
     assert change_rows(look(tmp_path), *sides, frozenset("nv")) is None
+
+
+def in_order(count: int, factor: int) -> pa.Table:
+    return numbers(range(count), factor).append_column("w", pa.array(range(count)))
+
+
+def only_texts(count: int, factor: int) -> pa.Table:
+    names = [f"text number {number * factor % count}" for number in range(count)]
+    return pa.table({"n": pa.repeat(pa.scalar(1), count), "s": names})
+
+
+@pytest.mark.parametrize(("rows", "times"), [(in_order, 3), (only_texts, 5)])
+def test_comparing_rows_takes_a_few_times_the_memory_of_what_is_held(
+    rows: Callable[[int, int], pa.Table], times: int
+) -> None:
+    left, step = module._Leftover(), 16_384
+    count = 16 * step
+    old, new = (rows(count, factor) for factor in (7, 9))
+    with most_memory() as most:
+        for start in range(0, count, step):
+            order = pa.array(range(start, start + step))
+            for side, came in ((old, False), (new, True)):
+                some = side.take(order)
+                left.add(some.append_column(POSITION, some.column("n")), came=came)
+        held = left._bytes
+        left.netted()
+    assert 1.5 * held < most() < times * held
+
+
+@pytest.mark.parametrize(
+    ("size", "alone", "together"), [(10, True, True), (1000, True, False), (1000, False, True)],
+    ids=["small", "large", "control: large without a lock"],
+)  # fmt: skip
+def test_large_files_are_compared_one_commit_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, alone: bool, together: bool
+) -> None:
+    two, met = Barrier(2), []
+
+    def meet(*_: object) -> None:
+        with suppress(BrokenBarrierError):
+            two.wait(20 if together else 0.5)
+            met.append(True)
+
+    monkeypatch.setattr(module, "LARGE_BYTES", 500)
+    monkeypatch.setattr(module, "_compared", meet)
+    if not alone:
+        monkeypatch.setattr(module, "_one_large", nullcontext())
+    file = Part(DataFile("a", size, 1, None, None, None, {}))
+    looks = [Thread(target=change_rows, args=(look(tmp_path), [file], [], frozenset("n"))) for _ in range(2)]
+    for one in looks:
+        one.start()
+    for one in looks:
+        one.join()
+    assert bool(met) is together
 
 
 def test_files_beyond_the_budget_are_not_opened(tmp_path: Path) -> None:

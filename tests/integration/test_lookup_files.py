@@ -15,7 +15,7 @@ from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine import bags
+from penstock.engine import chunk_rows
 from penstock.engine.candidates import able_to_hold
 from penstock.engine.files import PositionColumn
 from penstock.engine.log import snapshot
@@ -92,16 +92,16 @@ def test_every_column_of_a_key_rules_files_out(tmp_path: Path) -> None:
 
 @given(st.sets(st.integers(-1000, 1000)))
 def test_places_hold_every_position_and_are_few(positions: set[int]) -> None:
-    found = bags.places(positions)
+    found = chunk_rows.places(positions)
     assert all(position in found for position in positions)
-    assert len(found) <= bags.MOST_PLACES
-    if len(positions) <= bags.MOST_PLACES:
+    assert len(found) <= chunk_rows.MOST_PLACES
+    if len(positions) <= chunk_rows.MOST_PLACES:
         assert found.size == len(positions)
 
 
 def test_of_many_places_the_widest_gaps_stay_open() -> None:
     scattered = [*range(0, 100, 2), 1000, 1002]
-    found = bags.places(scattered)
+    found = chunk_rows.places(scattered)
     assert 500 not in found
     assert found.end == 1003
-    assert bags.places([3, 4, 9]) == ranges((3, 5), (9, 10))
+    assert chunk_rows.places([3, 4, 9]) == ranges((3, 5), (9, 10))

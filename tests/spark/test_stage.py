@@ -17,12 +17,14 @@ from deltalake import DeltaTable
 
 from penstock.engine import chunks, newrows, parts, stage
 from penstock.engine.files import PositionColumn
-from penstock.engine.job import Job
+from penstock.engine.job import Job, Rendering, Tags
 from penstock.engine.log import snapshot
+from penstock.engine.predicate import inside
 from penstock.engine.publish import FileSetChanged, publish
 from penstock.errors import EngineError, QueryError
 from penstock.intervals import Interval, IntervalSet
 from penstock.models import Check
+from penstock.project.sharing import Share, shared
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -59,6 +61,50 @@ def test_any_batching_gives_the_rows_of_one_by_one(bench: Bench, hourly: Hourly,
     assert [chunk.rows for chunk in staged.chunks] == [3] * 4
     assert len(staged.files) == 3  # one per contiguous run
     assert staged.cost.spark_jobs == 1
+
+
+AROUND = (
+    "select date_trunc('hour', at) hour, kind, count(*) n, sum(value) total, sum(count(*)) over () seen"
+    " from {events} group by all"
+)
+"""What a chunk says of its rows and of all that it sees: with a look around, its neighbours' rows too."""
+
+
+@pytest.fixture(params=[0, 2 * HOUR])
+def look(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+def test_rows_that_carry_their_chunk_are_stored_like_those_of_one_by_one(
+    bench: Bench, hourly: Hourly, look: int
+) -> None:
+    hours = (0, 1, 2, 5, 23)
+    for hour in hours:
+        bench.run(hourly(hour, sql=AROUND, look=look))
+    batch = together(bench, hourly(*hours, sql=AROUND, look=look), look)
+    staged, _ = bench.run(batch)
+    assert bench.rows("batch") == bench.rows("hours")
+    assert [chunk.rows for chunk in staged.chunks] == [3] * 5
+    assert staged.cost.spark_jobs == 1
+
+
+def test_rows_of_the_wrong_chunk_would_be_found_in_what_is_stored(
+    bench: Bench, hourly: Hourly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control: a row is kept in whichever chunk it lies, and not in the one that it was made for."""
+    anywhere = lambda field, rendering: inside(field.name, field.kind, rendering.scope)  # noqa: E731
+    monkeypatch.setattr(newrows, "inside_its_chunk", anywhere)
+    with pytest.raises(AssertionError):
+        test_rows_that_carry_their_chunk_are_stored_like_those_of_one_by_one(bench, hourly, 2 * HOUR)
+
+
+def together(bench: Bench, job: Job, look: int) -> Job:
+    """The same chunks by one query over rows that carry their chunk."""
+    read = replace(bench.input("events", "at"), view="penstock_in_0", window=IntervalSet.of(
+        (one.start - look, one.end + look) for one in job.chunks), tags=Tags(job.chunks, look, look))  # fmt: skip
+    made = shared(AROUND.format(events=read.view), frozenset({read.view}), Share(job.chunks, str))
+    rendering = Rendering(job.chunks, made, (read,), tagged=True)
+    return replace(job, renderings=(rendering,), location=bench.path("batch"))
 
 
 @pytest.fixture(params=["rows", "digests", "jobs"])

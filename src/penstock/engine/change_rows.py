@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from threading import Lock
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.engine.multisets import POSITION, WEIGHT, equal_rows, summed_rows, without_pairs
+from penstock.engine.multisets import HINT, POSITION, WEIGHT, Sides, drop_pairs, equal_rows, hinted, summed_rows
 from penstock.engine.tally import either
 from penstock.engine.touched import LEGACY, Look, NoRowsToRead, opened, positions_in
 from penstock.engine.vectors import Part
-from penstock.intervals import MIN_POSITION
 
 MOST_HELD_BYTES = 512 * 2**20
-"""Rows that have not met their like yet are kept in memory, up to so much."""
-BATCH_ROWS = 65_536
+"""Rows that have not met their like yet are held up to so much, and at the end half of it are summed up.
+
+While they are compared, all of it takes up to 3 times as much, or up to 5 times when rows differ in texts alone.
+"""
+LARGE_BYTES = 8 * 2**20
+"""Files of more than so much are compared one commit at a time, however many looks there are at once."""
+_one_large = Lock()
+BATCH_ROWS, BATCH_BYTES = 65_536, 32 * 2**20
+"""So much of a file is compared at once, and at most a piece more."""
+PIECE_ROWS = 8192
+"""So many rows are decoded at once: a file does not tell how much longer than on disk its rows are in memory."""
+MOST_CHOICES = 16
+"""Of so many files the first rows are looked at, to compare those with each other that belong together."""
+FIRST_BYTES = 2**21
+"""So much of a column is read for a first row: its dictionary and a page, which Spark and Arrow end at 1 MiB each."""
+_STEP_BYTES = 2**16
 
 
 class TooManyRows(Exception):  # noqa: N818  a finding, not a fault
@@ -38,38 +53,24 @@ def change_rows(look: Look, gone: Sequence[Part], came: Sequence[Part], columns:
     are left over. Rows without a position are left out. Nothing is opened that is beyond the budget.
     """
     sides = [sorted((part for part in parts if not part.is_empty), key=_place) for parts in (gone, came)]
-    if not look.purse.pay(size=sum(part.file.size for parts in sides for part in parts)):
+    size = sum(part.file.size for parts in sides for part in parts)
+    if not look.purse.pay(size=size):
         return None
     try:
-        sources = [[_source(look, part, columns) for part in parts] for parts in sides]
-        schema = _common([one.schema for side in sources for one in side])
-        old, new = (_Stream(look, side, schema) for side in sources)
-        left = _Leftover()
-        while old.more() and new.more():
-            left.add_pair(*_unequal(old, new))
-        for stream, weight in ((old, -1), (new, 1)):
-            while stream.more():
-                left.add(stream.take(stream.held.num_rows), weight)
-        return left.netted()
+        with _turn(size):
+            return _compared(look, sides, columns)
     except (NoRowsToRead, TooManyRows, pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
         return None
 
 
 def feed_rows(look: Look, feed: Sequence[Part], columns: Set[str], kind: str) -> pa.Table | None:
     """The same of the rows of a change feed, which tell by the column `kind` what they are."""
-    if not look.purse.pay(size=sum(part.file.size for part in feed)):
+    size = sum(part.file.size for part in feed)
+    if not look.purse.pay(size=size):
         return None
     try:
-        sources = [_source(look, part, {*columns, kind}) for part in feed]
-        schema = _common([one.schema for one in sources])
-        left = _Leftover()
-        for source in sources:
-            for rows in _batches(look, source, schema):
-                old = pc.is_in(rows.column(kind), pa.array(["delete", "update_preimage"]))
-                bare = rows.drop_columns([kind])
-                left.add(bare.filter(old), -1)
-                left.add(bare.filter(pc.invert(old)), 1)
-        return left.netted()
+        with _turn(size):
+            return _fed(look, feed, columns, kind)
     except (NoRowsToRead, TooManyRows, pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, KeyError):
         return None
 
@@ -82,28 +83,80 @@ def rows_by_position(rows: pa.Table) -> pa.Table:
     return either(pa.table({"position": went.column("position"), "rows": pc.negate(went.column("rows"))}), came)
 
 
+def _turn(size: int) -> AbstractContextManager[object]:
+    return _one_large if size > LARGE_BYTES else nullcontext()
+
+
+def _compared(look: Look, sides: Sequence[Sequence[Part]], columns: Set[str]) -> pa.Table:
+    sources = [[_source(look, part, columns) for part in parts] for parts in sides]
+    schema = _common([one.schema for side in sources for one in side])
+    old, new = (_Stream(look, side, schema) for side in sources)
+    left = _Leftover()
+    while old.more(new.held) and new.more(old.held):
+        for rows, is_new in zip(_unequal(old, new), (False, True), strict=True):
+            left.add(rows, came=is_new)
+    for stream, is_new in ((old, False), (new, True)):
+        while stream.more(_NO_ROWS):
+            left.add(stream.take(stream.held.num_rows), came=is_new)
+    return left.netted()
+
+
+def _fed(look: Look, feed: Sequence[Part], columns: Set[str], kind: str) -> pa.Table:
+    sources = [_source(look, part, {*columns, kind}) for part in feed]
+    schema = _common([one.schema for one in sources])
+    left = _Leftover()
+    for source in sources:
+        for rows in _batches(look, source, schema):
+            old = pc.is_in(rows.column(kind), pa.array(["delete", "update_preimage"]))
+            bare = rows.drop_columns([kind])
+            left.add(bare.filter(old), came=False)
+            left.add(bare.filter(pc.invert(old)), came=True)
+    return left.netted()
+
+
 @dataclass(slots=True)
 class _Stream:
-    """The rows of several files, in order."""
+    """The rows of several files, one file after the other."""
 
     look: Look
-    sources: Sequence[_Source]
+    sources: list[_Source]
+    """Those that wait."""
     schema: pa.Schema
     held: pa.Table = field(init=False)
-    _batches: Iterator[pa.Table] = field(init=False)
+    _batches: Iterator[pa.Table] = field(default_factory=lambda: iter(()))
+    _firsts: dict[str, pa.Table] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._batches = (rows for one in self.sources for rows in _batches(self.look, one, self.schema))
-        self.held = pa.table({})
+        self.held = _NO_ROWS
 
-    def more(self) -> bool:
-        """Whether rows are left; the next ones are `held`."""
+    def more(self, others: pa.Table) -> bool:
+        """Whether rows are left; the next ones are `held`. `others` are those that they will be compared with."""
         while not self.held.num_rows:
             found = next(self._batches, None)
-            if found is None:
+            if found is not None:
+                self.held = found
+            elif self.sources:
+                self._batches = _batches(self.look, self._next(others.slice(0, 1)), self.schema)
+            else:
                 return False
-            self.held = found
         return True
+
+    def _next(self, other: pa.Table) -> _Source:
+        """The file that begins with the other row, if one does: a large file may come back as several, in any order."""
+        if other.num_rows and 1 < len(self.sources) <= MOST_CHOICES:
+            for number, source in enumerate(self.sources):
+                first = self._first(source)
+                if first.num_rows and equal_rows(_bare(first), _bare(other))[0].as_py():
+                    return self.sources.pop(number)
+        return self.sources.pop(0)
+
+    def _first(self, source: _Source) -> pa.Table:
+        """No row when the look may not read more."""
+        path = source.part.file.path
+        if path not in self._firsts:
+            paid = self.look.purse.pay(size=_first_bytes(source.footer))
+            self._firsts[path] = _first_row(self.look, source, self.schema) if paid else _NO_ROWS
+        return self._firsts[path]
 
     def take(self, count: int) -> pa.Table:
         taken, self.held = self.held.slice(0, count), self.held.slice(count)
@@ -114,27 +167,28 @@ def _unequal(old: _Stream, new: _Stream) -> tuple[pa.Table, pa.Table]:
     """The next rows of both that are not the same one by one: an UPDATE leaves rows in their order."""
     count = min(old.held.num_rows, new.held.num_rows)
     went, came = old.take(count), new.take(count)
-    differ = pc.invert(equal_rows(went.drop_columns([POSITION]), came.drop_columns([POSITION])))
+    differ = pc.invert(equal_rows(_bare(went), _bare(came)))
     return went.filter(differ), came.filter(differ)
+
+
+def _bare(rows: pa.Table) -> pa.Table:
+    return rows.drop_columns([POSITION])
 
 
 @dataclass(slots=True)
 class _Leftover:
     """Rows that have not met their like yet; now and then those that have since are let go."""
 
-    _rows: list[pa.Table] = field(default_factory=list)
+    _gone: list[pa.Table] = field(default_factory=list)
+    _came: list[pa.Table] = field(default_factory=list)
     _bytes: int = 0
     _settled: int = 0
 
-    def add_pair(self, went: pa.Table, came: pa.Table) -> None:
-        self.add(went, -1)
-        self.add(came, 1)
-
-    def add(self, rows: pa.Table, weight: int) -> None:
+    def add(self, rows: pa.Table, *, came: bool) -> None:
         if not rows.num_rows:
             return
-        weights = pa.repeat(pa.scalar(weight, pa.int64()), rows.num_rows)
-        self._rows.append(rows.append_column(WEIGHT, weights))
+        rows = hinted(rows)
+        (self._came if came else self._gone).append(rows)
         self._bytes += rows.nbytes
         if self._bytes > self._settled + max(self._settled, MOST_HELD_BYTES // 2):
             self._settle()
@@ -143,19 +197,35 @@ class _Leftover:
 
     def netted(self) -> pa.Table:
         self._settle()
-        return summed_rows(self._rows[0]) if self._rows else _NO_ROWS
+        if self._bytes > MOST_HELD_BYTES // 2:
+            raise TooManyRows
+        left = [
+            rows.drop_columns([HINT]).append_column(WEIGHT, pa.repeat(pa.scalar(weight, pa.int64()), rows.num_rows))
+            for weight, side in ((-1, self._gone), (1, self._came))
+            for rows in side
+        ]
+        return summed_rows(pa.concat_tables(left)) if left else _NO_ROWS
 
     def _settle(self) -> None:
-        if self._rows:
-            kept = without_pairs(pa.concat_tables(self._rows).combine_chunks())
-            self._rows, self._bytes, self._settled = [kept], kept.nbytes, kept.nbytes
+        if self._gone and self._came:
+            sides = Sides(_emptied(self._gone), _emptied(self._came))
+            drop_pairs(sides)
+            self._gone, self._came = [sides.gone], [sides.came]
+            self._bytes = sides.gone.nbytes + sides.came.nbytes
+        self._settled = self._bytes
+
+
+def _emptied(rows: list[pa.Table]) -> pa.Table:
+    found = pa.concat_tables(rows)
+    rows.clear()
+    return found
 
 
 _NO_ROWS = pa.table({POSITION: pa.array([], pa.int64()), WEIGHT: pa.array([], pa.int64())})
 
 
 def _place(part: Part) -> tuple[int, str]:
-    return MIN_POSITION if part.file.low is None else part.file.low, part.file.path
+    return part.file.start, part.file.path
 
 
 def _source(look: Look, part: Part, columns: Set[str]) -> _Source:
@@ -170,18 +240,58 @@ def _source(look: Look, part: Part, columns: Set[str]) -> _Source:
 
 def _batches(look: Look, source: _Source, schema: pa.Schema) -> Iterator[pa.Table]:
     """The rows of a file with a position, in the columns of all; what it has not is NULL."""
-    part, at = source.part, 0
-    names = [name for name in source.schema.names if name not in part.file.partition]
-    with opened(look, part.file.path, source.footer) as file:
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=names, use_threads=False):
-            rows = pa.Table.from_batches([batch])
-            positions = positions_in(look, part.file, rows)
-            if positions is None:
-                raise NoRowsToRead
-            fitted = _fitted(rows, part.file.partition, schema).append_column(POSITION, positions)
-            kept = part.after(at).of(fitted)
+    at = 0
+    with opened(look, source.part.file.path, source.footer) as file:
+        for rows in _joined(_pieces(file, source, _piece_rows(source.footer))):
+            yield _with_positions(look, source.part.after(at), rows, schema)
             at += rows.num_rows
-            yield kept.filter(pc.is_valid(kept.column(POSITION))) if kept.column(POSITION).null_count else kept
+
+
+def _first_row(look: Look, source: _Source, schema: pa.Schema) -> pa.Table:
+    with opened(look, source.part.file.path, source.footer, step=_STEP_BYTES) as file:
+        first = next(_pieces(file, source, 1), None)
+        return _NO_ROWS if first is None else _with_positions(look, source.part, pa.table(first), schema)
+
+
+def _first_bytes(footer: pq.FileMetaData) -> int:
+    if not footer.num_row_groups:
+        return 0
+    group = footer.row_group(0)
+    return sum(min(group.column(number).total_compressed_size, FIRST_BYTES) for number in range(group.num_columns))
+
+
+def _pieces(file: pq.ParquetFile, source: _Source, count: int) -> Iterator[pa.RecordBatch]:
+    names = [name for name in source.schema.names if name not in source.part.file.partition]
+    found: Iterator[pa.RecordBatch] = file.iter_batches(batch_size=count, columns=names, use_threads=False)
+    return found
+
+
+def _piece_rows(footer: pq.FileMetaData) -> int:
+    size = sum(footer.row_group(number).total_byte_size for number in range(footer.num_row_groups))
+    rows: int = BATCH_BYTES * footer.num_rows // max(size, 1)
+    return max(min(PIECE_ROWS, rows), 1)
+
+
+def _joined(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Small pieces cost time to compare, large ones memory."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for piece in pieces:
+        held.append(piece)
+        rows, size = rows + piece.num_rows, size + piece.nbytes
+        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield pa.table(pa.concat_batches(held))
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.table(pa.concat_batches(held))
+
+
+def _with_positions(look: Look, part: Part, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    positions = positions_in(look, part.file, rows)
+    if positions is None:
+        raise NoRowsToRead
+    kept = part.of(_fitted(rows, part.file.partition, schema).append_column(POSITION, positions))
+    return kept.filter(pc.is_valid(kept.column(POSITION))) if kept.column(POSITION).null_count else kept
 
 
 def _fitted(rows: pa.Table, partition: Mapping[str, str | None], schema: pa.Schema) -> pa.Table:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.engine.bags import MOST_VALUES, bags, differing
+from penstock.engine.chunk_rows import MOST_VALUES, chunk_rows, differing
 from penstock.engine.digest import HASH_A, HASH_B, digest_of, hash_columns, sums
 from penstock.engine.files import DataFile
 from penstock.engine.head import Head, Target
@@ -167,7 +167,7 @@ def _compared(
     both = []
     for some in (head.replaced, tuple(map(as_data_file, files))):
         paths = [file.path for file in some if file.meets(window)]
-        both.append(bags(job.location, paths, target.schema.names, target.field, chunks, storage=storage))
+        both.append(chunk_rows(job.location, paths, target.schema.names, target.field, chunks, storage=storage))
     return {chunk: differing(both[0][chunk], both[1][chunk]) for chunk in chunks}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.intervals import IntervalSet
+from penstock.intervals import MIN_POSITION, IntervalSet
 
 RUN = "__penstock_run"
 """Says of rows of several stretches which one they are in, so that no file has rows of two. It names folders."""
@@ -37,6 +37,11 @@ class DataFile:
     has_deletion_vector: bool = False
     high_is_exact: bool = True
     """False: `high` may be one too large, because a maximum on a whole second may have been rounded up to it."""
+
+    @property
+    def start(self) -> int:
+        """Where its rows begin at the earliest."""
+        return MIN_POSITION if self.low is None else self.low
 
     def meets(self, window: IntervalSet) -> bool:
         """Whether the file may hold a row inside `window`; unknown bounds may hold anything."""

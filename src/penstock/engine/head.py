@@ -81,7 +81,7 @@ def _beside(files: Sequence[DataFile], scope: IntervalSet) -> tuple[DataFile, ..
     found: list[DataFile] = []
     below = [file for file in files if file.high is not None and file.high < scope.edges[0]]
     above = [file for file in files if file.low is not None and file.low >= scope.edges[-1]]
-    for side in (sorted(below, key=_high, reverse=True), sorted(above, key=_low)):
+    for side in (sorted(below, key=_high, reverse=True), sorted(above, key=lambda file: file.start)):
         small = tuple(islice(takewhile(_is_small, side), MOST_GATHERED))
         found += small if len(small) >= MANY_SMALL else ()
     return tuple(found)
@@ -90,10 +90,6 @@ def _beside(files: Sequence[DataFile], scope: IntervalSet) -> tuple[DataFile, ..
 def _is_small(file: DataFile) -> bool:
     few = file.rows is not None and file.rows <= SMALL_ROWS and file.size <= SMALL_BYTES
     return few and not file.has_deletion_vector and not is_absolute(file.path)
-
-
-def _low(file: DataFile) -> int:
-    return MIN_POSITION if file.low is None else file.low
 
 
 def _high(file: DataFile) -> int:

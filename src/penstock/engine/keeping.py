@@ -19,7 +19,7 @@ from penstock.engine.statistics import staged_file
 from penstock.engine.storage import Storage, place, reading
 from penstock.engine.touched import column_positions
 from penstock.errors import EngineError
-from penstock.intervals import MIN_POSITION, Interval, IntervalSet
+from penstock.intervals import Interval, IntervalSet
 
 FILE_ROWS = 1_000_000
 """No file of ours has more rows."""
@@ -35,15 +35,11 @@ def keep(
     They are copied with Arrow: nothing is computed, and a Spark job would cost more than the copy.
     """
     keeping = _Keeping(job, position, folder, storage)
-    for file in sorted(head.straddlers, key=_low):
-        keeping.let_go(_low(file))
+    for file in sorted(head.straddlers, key=lambda file: file.start):
+        keeping.let_go(file.start)
         keeping.take(file)
     keeping.let_go(None)
     return tuple(keeping.files)
-
-
-def _low(file: DataFile) -> int:
-    return MIN_POSITION if file.low is None else file.low
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.engine.bags import places, positions_of, values_of
+from penstock.engine.chunk_rows import places, positions_of, values_of
 from penstock.engine.files import DataFile
 from penstock.engine.job import Job, StagedChunk, StagedFile
 from penstock.engine.positions import PositionField

@@ -22,8 +22,9 @@ from penstock.intervals import Interval, IntervalSet
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-PIECE_ROWS, PIECE_BYTES, MOST_PIECES = 1_000_000, 64 * 2**20, 32
-"""A file is what is made of so much input, unless an attempt would write too many files."""
+PIECE_ROWS, PIECE_BYTES, MOST_PIECES = FILE_ROWS, 64 * 2**20, 32
+"""A file is what is made of so much input, unless an attempt would write too many files. Of more rows than a file has
+several would be written, and not cut at the edges of chunks."""
 
 
 def laid_out(frame: DataFrame, field: PositionField, large: bool, cluster_by: tuple[str, ...]) -> DataFrame:

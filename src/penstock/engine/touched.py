@@ -148,13 +148,18 @@ class NoRowsToRead(Exception):  # noqa: N818  a finding, not a fault
 
 
 @contextmanager
-def opened(look: Look, path: str, known: pq.FileMetaData | None = None) -> Iterator[pq.ParquetFile]:
-    """A file of the table; what goes wrong while it is read is a finding, or somebody's to mend."""
+def opened(look: Look, path: str, known: pq.FileMetaData | None = None, *, step: int = 0) -> Iterator[pq.ParquetFile]:
+    """A file of the table; what goes wrong while it is read is a finding, or somebody's to mend.
+
+    Columns are read in steps of so many bytes, or else as much as a row group has of them. Nothing is fetched ahead.
+    """
     try:
         filesystem, inside = place(look.location, path, look.storage)
         with filesystem.open_input_file(inside) as file:
             # nanoseconds, which old times are read in by default, end in 2262
-            yield pq.ParquetFile(file, metadata=known, coerce_int96_timestamp_unit="us")
+            yield pq.ParquetFile(
+                file, metadata=known, buffer_size=step, pre_buffer=False, coerce_int96_timestamp_unit="us"
+            )
     except (FileNotFoundError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise NoRowsToRead from error
     except OSError as error:

@@ -20,11 +20,11 @@ MOST_VALUES = 100_000
 MOST_PLACES = 32
 """Places that differ are told apart up to so many: they go into the log, and consumers are asked for each."""
 
-Bag = Counter[tuple[int, str]]
+ChunkRows = Counter[tuple[int, str]]
 """Rows with their positions, spelled out."""
 
 
-def bags(
+def chunk_rows(
     location: str,
     paths: Iterable[str],
     columns: Sequence[str],
@@ -32,9 +32,9 @@ def bags(
     chunks: Sequence[Interval],
     *,
     storage: Storage | None,
-) -> dict[Interval, Bag]:
+) -> dict[Interval, ChunkRows]:
     """The rows of each of the sorted chunks; a column that a file lacks is NULL there."""
-    found: dict[Interval, Bag] = {chunk: Counter() for chunk in chunks}
+    found: dict[Interval, ChunkRows] = {chunk: Counter() for chunk in chunks}
     starts = [chunk.start for chunk in chunks]
     for path in paths:
         filesystem, inside = place(location, path, storage)
@@ -51,8 +51,8 @@ def bags(
     return found
 
 
-def differing(one: Bag, other: Bag) -> IntervalSet:
-    """The positions at which two bags hold other rows."""
+def differing(one: ChunkRows, other: ChunkRows) -> IntervalSet:
+    """The positions at which two chunks hold other rows."""
     return places(position for position, _ in [*(one - other), *(other - one)])
 
 
