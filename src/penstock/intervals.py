@@ -89,6 +89,10 @@ class IntervalSet:
         for i in range(0, len(self.edges), 2):
             yield Interval(self.edges[i], self.edges[i + 1])
 
+    def __reversed__(self) -> Iterator[Interval]:
+        for i in range(len(self.edges) - 2, -1, -2):
+            yield Interval(self.edges[i], self.edges[i + 1])
+
     def __contains__(self, position: int) -> bool:
         return bisect_right(self.edges, position) % 2 == 1
 
@@ -125,9 +129,13 @@ class IntervalSet:
 
     def outward(self, grid: int) -> IntervalSet:
         """The whole cells `[k * grid, (k + 1) * grid)` that hold a position of this set."""
-        if grid == 1 or not any(edge % grid for edge in self.edges):
+        if self.on(grid):
             return self
         return IntervalSet(_touching_joined([(down(start, grid), up(end, grid)) for start, end in self.pairs]))
+
+    def on(self, grid: int) -> bool:
+        """Whether every edge is a multiple of `grid`; asked of all of them at the speed of C."""
+        return grid == 1 or not any(map(grid.__rmod__, self.edges))
 
     def complement(self) -> IntervalSet:
         edges = self.edges

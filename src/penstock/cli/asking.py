@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -136,7 +136,7 @@ def _holds(row: Mapping[str, object]) -> str:
 def _stale_words(row: Mapping[str, object]) -> str:
     """`2 ranges, oldest 3 m`: how much is to be computed again, and for how long already."""
     stale = row["stale"]
-    if not isinstance(stale, list) or not stale:
+    if not isinstance(stale, Sequence) or not stale:
         return ""
     since = show.age(row["stale_seconds"])
     return show.count(len(stale), "range") + (f", oldest {since}" if since else "")
@@ -165,7 +165,7 @@ def _print_gaps(rows: list[dict[str, object]]) -> None:
         axis = str(row["axis"] or "")
         for kind in ("gaps", "stale"):
             found = row[kind]
-            for start, end in found if isinstance(found, list) else []:
+            for start, end in found if isinstance(found, Sequence) else ():
                 show.line(
                     f"{row['name']} {'gap' if kind == 'gaps' else 'stale'} [{shown(start, axis)}, {shown(end, axis)})"
                 )

@@ -12,6 +12,7 @@ from unicodedata import combining, east_asian_width
 import click
 
 from penstock.models.axis import shown
+from penstock.runtime.pairs import Pairs, listed
 
 STYLES = {"ok": "green", "lagging": "yellow", "blocked": "red", "failing": "bold red", "suspended": "red"}
 STYLES |= {"new": "green", "rebuild": "yellow", "removed": "red", "dead": "bold red", "succeeded": "green"}
@@ -21,7 +22,11 @@ _AGES = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 def print_json(value: object) -> None:
-    print(json.dumps(value, default=str))  # noqa: T201
+    print(json.dumps(value, default=_jsonable))  # noqa: T201
+
+
+def _jsonable(value: object) -> object:
+    return listed(value) if isinstance(value, Pairs) else str(value)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> None:
@@ -83,7 +88,7 @@ def _styled(text: str, style: str) -> str:
 
 def span(pairs: object, axis: str | None) -> str:
     """`[[s, e], …]` for people: the whole stretch, and in how many parts."""
-    found = pairs if isinstance(pairs, list) else []
+    found = pairs if isinstance(pairs, Sequence) else ()
     if not found:
         return "nothing"
     start, end = shown(found[0][0], axis or ""), shown(found[-1][1], axis or "")

@@ -22,6 +22,8 @@ from penstock.tasks import UNCHANGED, Changed
 
 _REPLACING = ("TRUNCATE", "WRITE", "RESTORE", "UPDATE", "MERGE", "CREATE", "REPLACE", "OVERWRITE")
 """Operations that mean to change the table; when they leave only removed files behind, they still do."""
+MOST_COMMITS = 1000
+"""Nobody reads more of them only to learn whether rows came back: after so many they may have."""
 _REWINDING = ("TRUNCATE", "RESTORE", "CREATE", "REPLACE", "OVERWRITE")
 
 
@@ -96,6 +98,16 @@ def log_changes(
             return LogChanges((_ANYTHING,))
         found.append(walk.take(commit))
     return LogChanges(tuple(one for one in found if one.changed))
+
+
+def rewinds(location: str, after: int, upto: int, storage: Storage | None = None) -> bool:
+    """Whether rows that had left may be back, by a commit after one snapshot up to another.
+
+    A commit whose file is gone may have brought them, and so may one of too many to be read.
+    """
+    if upto - after > MOST_COMMITS:
+        return True
+    return any(isinstance(one, int) or _rewinds(one) for one in commits(location, after, upto, storage))
 
 
 def _lookup_changes(location: str, after: int, upto: int, storage: Storage | None) -> LogChanges:

@@ -14,10 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The file of a commit as the store knows it: another table's would differ."""
+    """The file of a commit as the store knows it: one of the same number in another table would differ."""
 
     size: int
     changed_ns: int
+
+    @classmethod
+    def of(cls, info: FileInfo) -> Mark | None:
+        """None: there is no such file."""
+        return cls(int(info.size or 0), int(info.mtime_ns or 0)) if info.is_file else None
 
 
 def goes_on(location: str, snapshot: int, storage: Storage | None = None) -> bool:
@@ -27,8 +32,7 @@ def goes_on(location: str, snapshot: int, storage: Storage | None = None) -> boo
 
 def mark(location: str, snapshot: int, storage: Storage | None = None) -> Mark | None:
     """The file of this snapshot; None: it is gone, with the table or with the old part of its log."""
-    found = _info(location, snapshot, storage)
-    return Mark(int(found.size or 0), int(found.mtime_ns or 0)) if found.is_file else None
+    return Mark.of(_info(location, snapshot, storage))
 
 
 def _info(location: str, snapshot: int, storage: Storage | None) -> FileInfo:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.engine.files import PositionColumn, TableSnapshot
+from penstock.engine.glance import Mark
 from penstock.engine.handle import open_table
 from penstock.engine.log import read
 from penstock.engine.storage import Storage, place
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
 ROUNDS = 4
 """A head that moves each time while it is loaded is left to whoever holds the lock."""
-Mark = tuple[int | None, int | None]
-"""Size and time of the file of a commit: one of the same number in another table has others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class LoadedHead:
 
 
 def load_head(
-    location: str, position: PositionColumn, storage: Storage | None, likely: int | None = None
+    location: str, position: PositionColumn | None, storage: Storage | None, likely: int | None = None
 ) -> LoadedHead | None:
     """None when there is no table, nothing to recognise its last commit by, or always another one.
 
@@ -56,10 +55,8 @@ def load_head(
 
 def _marks(location: str, version: int, storage: Storage | None) -> tuple[Mark | None, Mark | None]:
     """Of a commit and of the one that would follow it; None where there is no such file."""
-    from pyarrow.fs import FileType
-
     filesystem, folder = place(location, "_delta_log", storage)
     names = [f"{folder}/{number:020d}.json" for number in (version, version + 1)]
     found = filesystem.get_file_info(names)
-    one, other = (None if info.type == FileType.NotFound else (info.size, info.mtime_ns) for info in found)
+    one, other = (Mark.of(info) for info in found)
     return one, other

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Storage = Mapping[str, str]
 """Options of the object store, as delta-rs names them."""
 _PATIENCE = {"max_retries": "2", "retry_timeout": "20s"}
-"""Opening a file holds Python's lock until the store answers, so a silent one is not tried for long."""
+"""A store that falls silent while a file is opened holds Python's lock, so it is not tried for long."""
 
 
 def local_path(location: str) -> str | None:
@@ -45,10 +45,11 @@ def place(location: str, path: str, storage: Storage | None) -> tuple[FileSystem
 @lru_cache(maxsize=256)
 def _client(location: str, storage: tuple[tuple[str, str], ...]) -> FileSystem:
     """One client per table: it keeps its connections, and any thread may use it."""
-    from deltalake.fs import DeltaStorageHandler
     from pyarrow.fs import PyFileSystem
 
-    return PyFileSystem(DeltaStorageHandler(location, {**_PATIENCE, **dict(storage)}))
+    from penstock.engine.store_client import StoreClient
+
+    return PyFileSystem(StoreClient(location, {**_PATIENCE, **dict(storage)}))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from penstock.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.planner.observation import Observation
-from penstock.planner.ready import Readiness, readiness, readiness_again
+from penstock.planner.ready import Readiness, joined, readiness, readiness_again
 from penstock.planner.rounding import Price, rounded
 from penstock.tasks import Lane
 
@@ -39,7 +39,7 @@ class Work:
             case "forward":
                 yield from self._forward()
             case "repair":
-                yield from reversed(self.repair_spans().parts)
+                yield from reversed(self.repair_spans())
             case "backfill":
                 if self.seen.model.schedules.backfill != "off":
                     newest_first = self.seen.model.fill.backfill == "newest"
@@ -121,7 +121,7 @@ class Work:
     def _wanted_runs(self, start: int, end: int, *, newest_first: bool) -> Iterator[Interval]:
         for window in self.ready.windows(start, end, newest_first=newest_first):
             wanted = self.wanted(window)
-            yield from reversed(wanted.parts) if newest_first else wanted
+            yield from reversed(wanted) if newest_first else wanted
 
     @property
     def unfinished(self) -> int | None:
@@ -190,8 +190,8 @@ def _repair(seen: Observation, found: Readiness, again: Readiness) -> tuple[Inte
     """
     if not seen.stale:
         return NOTHING, NOTHING
-    parts: list[tuple[int, int]] = []
-    room: list[tuple[int, int]] = []
+    parts: list[IntervalSet] = []
+    room: list[IntervalSet] = []
     cell = found.grid.cell
     for window in again.windows(found.grid.down(seen.stale.edges[0]), found.grid.up(seen.stale.edges[-1])):
         if stale := seen.stale.within(window.start, window.end):
@@ -199,7 +199,7 @@ def _repair(seen: Observation, found: Readiness, again: Readiness) -> tuple[Inte
             whole = covered | found.ready_in(window)
             # a cell of which some cannot be read is not computed from the rest
             possible = whole - (whole - again.places(window)).outward(cell)
-            parts += ((stale & possible).outward(cell) & possible).pairs
+            parts.append((stale & possible).outward(cell) & possible)
             # nor one of which forward or backfill will compute the rest
-            room += (possible - (possible - covered).outward(cell)).pairs
-    return IntervalSet.of(parts), IntervalSet.of(room)
+            room.append(possible - (possible - covered).outward(cell))
+    return joined(parts), joined(room)

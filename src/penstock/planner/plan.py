@@ -62,6 +62,8 @@ def recheck(seen: Observation, order: Order) -> Order | Wait:
 
 def permanent_gaps(seen: Observation) -> tuple[tuple[Interval, str], ...]:
     """What lies below the frontier and nothing will ever fill, with the reason."""
+    if not _leaves_gaps(seen):
+        return ()
     one = work(seen)
     axis = seen.model.axis
     first = seen.covered.first
@@ -74,9 +76,13 @@ def permanent_gaps(seen: Observation) -> tuple[tuple[Interval, str], ...]:
     return tuple(found)
 
 
+def _leaves_gaps(seen: Observation) -> bool:
+    """Forward may go on, and nobody follows to fill what it left out."""
+    return seen.model.schedules.backfill == "off" and seen.model.schedules.forwardfill != "off"
+
+
 def _permanent(one: Work) -> IntervalSet:
-    schedules = one.seen.model.schedules
-    if schedules.backfill != "off" or schedules.forwardfill == "off":
+    if not _leaves_gaps(one.seen):
         return IntervalSet()
     if one.ready.low is None or one.frontier is None or one.ready.low >= one.split:
         return IntervalSet()

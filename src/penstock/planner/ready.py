@@ -118,7 +118,7 @@ class Readiness:
 
     def on_grid(self, places: IntervalSet) -> IntervalSet:
         """The whole cells of `places`; they are cut short by the limits, and at the tip where partial chunks may be."""
-        if not any(edge % self.grid.cell for edge in places.edges):
+        if places.on(self.grid.cell):
             return places
         kept = {self.model.limits.max, self.tip if self.grid.partial else None}
         edges: list[int] = []
@@ -183,13 +183,13 @@ def _last_sign(positioned: list[Offer]) -> int | None:
 def ready(seen: Observation) -> IntervalSet:
     """Every position that a chunk could be computed for now."""
     found = readiness(seen)
-    return _joined(found.allowed(window) for window in found.windows(MIN_POSITION, MAX_POSITION))
+    return joined(found.allowed(window) for window in found.windows(MIN_POSITION, MAX_POSITION))
 
 
 def gaps(seen: Observation) -> IntervalSet:
     """What is ready, not covered and not being worked on."""
     found = readiness(seen)
-    return _joined(_gaps(found, window) for window in found.windows(MIN_POSITION, MAX_POSITION)) - seen.in_flight
+    return joined(_gaps(found, window) for window in found.windows(MIN_POSITION, MAX_POSITION)) - seen.in_flight
 
 
 def _gaps(found: Readiness, window: Interval) -> IntervalSet:
@@ -197,7 +197,7 @@ def _gaps(found: Readiness, window: Interval) -> IntervalSet:
     return NOTHING if places == covered else found.on_grid(places) - covered
 
 
-def _joined(pieces: Iterable[IntervalSet]) -> IntervalSet:
+def joined(pieces: Iterable[IntervalSet]) -> IntervalSet:
     """One set of sets that follow each other and may touch."""
     edges: list[int] = []
     for piece in pieces:

@@ -11,6 +11,9 @@ QUERY_BYTES = 4 * 2**20
 CHUNK_BYTES = QUERY_BYTES // 8
 """One more chunk of a query that does many: rows to compare, a file, a digest and progress to keep."""
 
+FEW_RUNS, RUN_BYTES = 16, 16 * CHUNK_BYTES
+"""Each further run that stands alone is a file to write, and a hole in those that hold its neighbours."""
+
 
 @dataclass(frozen=True, slots=True)
 class Price:
@@ -29,7 +32,8 @@ class Price:
 
     def of(self, runs: IntervalSet) -> float:
         """Everything that computing `runs` takes, as bytes."""
-        return runs.size * self.per_position + sum(-(-run.size // self.size) for run in runs) * self.chunk
+        chunks = sum(-(-(end - start) // self.size) for start, end in runs.pairs)
+        return runs.size * self.per_position + chunks * self.chunk + max(len(runs) - FEW_RUNS, 0) * RUN_BYTES
 
     def joins(self, left: int, gap: int, right: int) -> bool:
         """Whether two stretches are computed sooner with the gap between them than without."""
@@ -47,8 +51,8 @@ def rounded(wanted: IntervalSet, room: IntervalSet, price: Price) -> IntervalSet
     for start, end in zip(wanted.edges[::2], wanted.edges[1::2], strict=True):
         joined = (
             bool(edges)
-            and room.covers(Interval(edges[-1], start))
             and price.joins(edges[-1] - edges[-2], start - edges[-1], end - start)
+            and room.covers(Interval(edges[-1], start))
         )
         if joined:
             edges[-1] = end
@@ -64,5 +68,5 @@ def rounded(wanted: IntervalSet, room: IntervalSet, price: Price) -> IntervalSet
 
 def _filled(wanted: IntervalSet, room: IntervalSet) -> IntervalSet:
     hull = IntervalSet((wanted.edges[0], wanted.edges[-1]))
-    gaps = (gap for gap in hull - wanted if room.covers(gap))
-    return IntervalSet.of((*wanted, *gaps))
+    gaps = (pair for pair in (hull - wanted).pairs if room.covers(Interval(*pair)))
+    return IntervalSet.of((*wanted.pairs, *gaps))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from penstock.engine.handle import open_table
 from penstock.errors import ConflictError, StateError
@@ -17,44 +20,118 @@ from penstock.state.store import State
 if TYPE_CHECKING:
     from penstock.engine.audit import ForeignCommit
 
+KNOWN_SECONDS = 1.0
+"""What is known of the tables is read again after this time: one that was published to since is not judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTable:
+    """A table of ours, and what is known of it."""
+
+    model: IntervalModel
+    generation: Generation
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableSeen:
+    """What the log of such a table says."""
+
+    table: OwnTable
+    table_id: str | None
+    """None: there is no table."""
+    latest: int
+    commits: tuple[ForeignCommit, ...] = ()
+    """Those since the last look that may not be ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class StillLooking:
+    """The rest is not known yet: other threads look."""
+
+
+STILL_LOOKING = StillLooking()
+Audited = str | StillLooking | None
+"""Why a table could not be looked at, or what was done about it; None: nothing to say."""
+
 
 def audit(site: Site, state: State, world: World) -> Iterator[str | None]:
     """Judge the commits in our tables that no accepted task made, one table per step; why it could not be looked at.
 
     OPTIMIZE and its like are accepted. What else touched rows of ours raises an invalidation: they are computed again.
     """
-    for name, generation in world.working.items():
-        model = site.graph.models.get(name)
-        if isinstance(model, IntervalModel) and generation.accepted_snapshot is not None:
-            try:
-                told = _audit(site, state, model, generation, generation.accepted_snapshot)
-            except (StateError, ConflictError):
-                raise
-            except BaseException as error:
-                yield f"{name}: {contained(error, model=name).message}"
-            else:
-                yield told and f"{name}: {told}"
+    for table in own_tables(site, state, world):
+        yield judge(site, state, table, look_or_error(site, table))
 
 
-def _audit(site: Site, state: State, model: IntervalModel, generation: Generation, accepted: int) -> str | None:
-    """What was done about rows that no chunk accounts for, in words."""
-    location, storage = site.table(generation.location), site.project.settings.target.storage
-    table, audited = open_table(location, storage=storage), generation.audited_snapshot
-    if table is None or (latest := table.version()) < accepted:
-        _lost(state, model, generation, accepted, f"the table at {location} is gone or was replaced by an older one")
-        return None
-    if latest == accepted == audited:
-        return None
+def own_tables(site: Site, state: State, world: World) -> Iterator[OwnTable]:
+    """Each as it is known when its turn comes."""
+    read_at = time.monotonic()
+    for name in tuple(world.working):
+        if time.monotonic() - read_at > KNOWN_SECONDS:
+            world, read_at = state.world(), time.monotonic()
+        model, generation = site.graph.models.get(name), world.working.get(name)
+        if isinstance(model, IntervalModel) and generation is not None and generation.accepted_snapshot is not None:
+            yield OwnTable(model, generation, generation.accepted_snapshot)
+
+
+def look_or_error(site: Site, table: OwnTable) -> TableSeen | BaseException:
+    """What the log says, by the store alone; or why it cannot be read."""
+    try:
+        return _look(site, table)
+    except BaseException as error:
+        return error
+
+
+def judge(site: Site, state: State, table: OwnTable, seen: TableSeen | BaseException) -> str | None:
+    """What follows from it, in words."""
+    name = table.model.name
+    try:
+        if isinstance(seen, BaseException):
+            raise seen
+        told = _judge(site, state, seen)
+    except (StateError, ConflictError):
+        raise
+    except BaseException as error:
+        return f"{name}: {contained(error, model=name).message}"
+    return told and f"{name}: {told}"
+
+
+def _look(site: Site, own: OwnTable) -> TableSeen:
+    location, storage = site.table(own.generation.location), site.project.settings.target.storage
+    table, audited = open_table(location, storage=storage), own.generation.audited_snapshot
+    if table is None:
+        return TableSeen(own, None, -1)
+    latest, table_id = table.version(), str(table.metadata().id)
+    column = position_column(own.model)
+    if latest < own.accepted or latest == own.accepted == audited or column is None:
+        return TableSeen(own, table_id, latest)
     from penstock.engine.audit import foreign_commits
 
-    column = position_column(model)
-    after = accepted if audited is None else audited
-    found = foreign_commits(location, after, latest, position=column, storage=storage) if column else ()
+    after = own.accepted if audited is None else audited
+    return TableSeen(
+        own, table_id, latest, tuple(foreign_commits(location, after, latest, position=column, storage=storage))
+    )
+
+
+def _judge(site: Site, state: State, seen: TableSeen) -> str | None:
+    """What was done about rows that no chunk accounts for, in words."""
+    model, accepted = seen.table.model, seen.table.accepted
+    latest, found = seen.latest, seen.commits
+    if latest == accepted == seen.table.generation.audited_snapshot:
+        return None
+    generation = _as_seen(state, seen.table)
+    if generation is None:
+        return None  # the next look is at what is there now
+    if seen.table_id is None or latest < accepted:
+        location = site.table(generation.location)
+        _lost(state, model, generation, accepted, f"the table at {location} is gone or was replaced by an older one")
+        return None
     owned = state.owned([commit.task for commit in found if commit.task is not None])
     foreign = [commit for commit in found if commit.task is None or commit.task not in owned]
     for commit in foreign:
         # by the table's own id: one that was rebuilt in its place counts its snapshots from the beginning
-        key = f"foreign:{table.metadata().id}:{commit.version}"
+        key = f"foreign:{seen.table_id}:{commit.version}"
         if scope := commit.scope & generation.covered:
             state.invalidate(model.name, scope, _reason(commit), "audit", key=key, rows_unknown=True, cause="audit")
     strays = [commit for commit in foreign if _is_stray(commit, generation.covered)]
@@ -63,8 +140,34 @@ def _audit(site: Site, state: State, model: IntervalModel, generation: Generatio
     elif strays and len(foreign) == len(found):
         return _evict(site, state, model, generation, strays=strays, latest=latest)
     elif len(foreign) == len(found) or latest == accepted:
-        state.judged(generation.no, latest)  # else a task of ours is just being accepted; the next look goes on here
-    return None
+        state.judged(generation, settled(latest, found, owned))
+    return None  # else a task of ours is just being accepted; the next look goes on here
+
+
+def settled(latest: int, found: Sequence[ForeignCommit], owned: Mapping[UUID, bool]) -> int:
+    """Up to where it is known of every commit whose it is.
+
+    What a task committed that is still to adopt it is served once others publish on top of it. Should the task be taken
+    away instead, it must be judged after all.
+    """
+    open_ = (commit.version for commit in found if commit.task is not None and owned.get(commit.task) is False)
+    return min(open_, default=latest + 1) - 1
+
+
+def _as_seen(state: State, table: OwnTable) -> Generation | None:
+    """The generation as it is now; None when the look was at another state of it, or at another table in its place."""
+    seen, now = table.generation, state.world().working.get(table.model.name)
+    return now if now is not None and _identity(now) == _identity(seen) else None
+
+
+def _identity(generation: Generation) -> tuple[object, ...]:
+    return (
+        generation.no,
+        generation.state,
+        generation.epoch,
+        generation.accepted_snapshot,
+        generation.audited_snapshot,
+    )
 
 
 def _evict(
@@ -88,13 +191,13 @@ def _evict(
     if isinstance(ready, HeadMoved):
         return None  # somebody else came between: the next look goes on from here
     if ready is None:
-        state.judged(generation.no, latest)
+        state.judged(generation, latest)
         return None
     with state.holding(generation.no) as covered:
         # where a task has replaced them by now, the next look sees
         snapshot = None if scope & covered else evict(ready, storage)
         if snapshot is not None:
-            state.judged(generation.no, snapshot)
+            state.judged(generation, snapshot)
     if snapshot is None:
         abandon(ready, storage)
         return None

@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from itertools import islice
 from queue import Empty, SimpleQueue
 
 from penstock.engine.glance import Mark, goes_on, mark
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, SourceError
 from penstock.models import Source
 from penstock.planner.watching import GLANCE_SECONDS, glance_seconds
-from penstock.runtime.audit import audit
+from penstock.runtime.audit import STILL_LOOKING, Audited, OwnTable, TableSeen, judge, look_or_error, own_tables
 from penstock.runtime.containment import contained
 from penstock.runtime.observing import Observer, Seen, Sight, by_log, scan_periods, unknown
 from penstock.runtime.pool import Pool
@@ -25,12 +27,25 @@ from penstock.tasks import UNCHANGED
 THREADS = 8
 LOOK_SECONDS = 10.0
 """Then others have their turn; what was seen is kept."""
+AUDITS = 4
+"""So many tables of our own at a time: the other threads are for sources."""
 HANGING_SECONDS = 40.0
 """Nobody waits longer for an answer: somebody else takes the place of whoever does."""
 NEWS_SECONDS = 0.5
 """Where a glance saw news, a look may follow this soon upon somebody's last."""
 _GRACE_SECONDS = 0.1
 """A look at a table nearby is over by then: what it saw is planned in the same round."""
+
+
+class _Act(Enum):
+    LOOK = auto()
+    GLANCE = auto()
+    AUDIT = auto()
+
+
+_Key = tuple[_Act, str]
+"""What a thread does, and to which model."""
+_Answers = SimpleQueue[tuple[_Key, TableSeen | BaseException]]
 
 
 @dataclass(slots=True)
@@ -64,11 +79,13 @@ class Lookout:
 
     environ: Mapping[str, str]
     ring: Callable[[], None]
-    _pool: Pool = field(default_factory=lambda: Pool(THREADS, HANGING_SECONDS))
+    _pool: Pool[_Key] = field(default_factory=lambda: Pool(THREADS, HANGING_SECONDS))
     _found: SimpleQueue[Seen | BaseException] = field(default_factory=SimpleQueue)
     _watched: dict[str, _Watched] = field(default_factory=dict)
     _more: set[str] = field(default_factory=set)
     """Sources whose last look was not long enough."""
+    _audits: _Answers = field(default_factory=SimpleQueue)
+    """What was seen of our own tables in this audit: an earlier one has left nothing here."""
 
     def periods(self, site: Site, world: World) -> dict[str, float]:
         """How soon after the last look each source may be looked at again; not those at rest, or under way."""
@@ -79,14 +96,14 @@ class Lookout:
                 found[name] = min(found[name], 0.0 if name in self._more else NEWS_SECONDS)
             elif watched.rests(now) and world.sources[name].error is None:
                 del found[name]
-        return {name: seconds for name, seconds in found.items() if not self._pool.busy(name)}
+        return {name: seconds for name, seconds in found.items() if not self._pool.busy((_Act.LOOK, name))}
 
     def look(self, site: Site, names: Collection[str], world: World) -> Iterator[Seen]:
         """Begin to look at these sources; what was seen meanwhile, of these or others."""
         observer = Observer(site, None, self.environ, runs_programs=False)
         for name in sorted(names):
             self._more.discard(name)
-            self._pool.begin(name, lambda name=name: self._look(observer, name, world))  # type: ignore[misc]
+            self._pool.begin((_Act.LOOK, name), lambda name=name: self._look(observer, name, world))  # type: ignore[misc]
         yield from self._hanging(site, world)
         until = time.monotonic() + (_GRACE_SECONDS if names else 0.0)
         while True:
@@ -99,20 +116,40 @@ class Lookout:
             if isinstance(seen, Sight) and seen.more:
                 self._more.add(seen.record.model)
             yield seen
-            if not any(self._pool.busy(name) for name in names):
+            if not any(self._pool.busy((_Act.LOOK, name)) for name in names):
                 until = 0.0
 
-    def audit(self, site: Site, state: State, world: World) -> Iterator[str | None]:
-        return audit(site, state, world)
+    def audit(self, site: Site, state: State, world: World) -> Iterator[Audited]:
+        """Our own tables are looked at by the same threads; what follows is decided by whoever asks."""
+        answers = self._audits = SimpleQueue()
+        waiting = (one for one in own_tables(site, state, world) if not self._pool.busy(_audit_key(one)))
+        looking: dict[_Key, OwnTable] = {}
+        while True:
+            for table in islice(waiting, AUDITS - len(looking)):
+                looking[_audit_key(table)] = table
+                self._pool.begin(_audit_key(table), lambda table=table: self._audit(site, table, answers))  # type: ignore[misc]
+            if not looking:
+                return
+            try:
+                key, seen = answers.get_nowait()
+            except Empty:
+                yield STILL_LOOKING
+                continue
+            if key in looking:
+                yield judge(site, state, looking.pop(key), seen)
+
+    def _audit(self, site: Site, table: OwnTable, answers: _Answers) -> None:
+        answers.put((_audit_key(table), look_or_error(site, table)))
+        self.ring()
 
     def glance(self) -> float:
         """Begin a glance at every log that is due; in how many seconds the next one is."""
         now = time.monotonic()
         watched = dict(self._watched)
         for name, one in watched.items():
-            if one.due <= now and not self._pool.busy(name):
+            if one.due <= now and not self._pool.busy((_Act.LOOK, name)):
                 one.due = now + glance_seconds(now - one.moved, one.scan_seconds)
-                self._pool.begin(f"{name}?", lambda one=one: self._glance(one))  # type: ignore[misc]
+                self._pool.begin((_Act.GLANCE, name), lambda one=one: self._glance(one))  # type: ignore[misc]
         later = min((one.due for one in watched.values()), default=now + GLANCE_SECONDS)
         return min(max(later - now, GLANCE_SECONDS / 10), GLANCE_SECONDS)
 
@@ -169,12 +206,21 @@ class Lookout:
 
     def _hanging(self, site: Site, world: World) -> Iterator[Sight]:
         """Sources that do not answer; each is told of once."""
-        for name in {key.removesuffix("?") for key in self._pool.hanging()}:
+        late = self._pool.hanging()
+        for key in late:
+            if key[0] is _Act.AUDIT:
+                why = f"its table has not answered for {HANGING_SECONDS:.0f} seconds"
+                self._audits.put((key, SourceError(why)))
+        for name in {name for act, name in late if act is not _Act.AUDIT}:
             source = site.graph.models.get(name)
             if isinstance(source, Source):
                 known = world.sources.get(name) or unknown(source)
                 said = f"{source.location} has not answered for {HANGING_SECONDS:.0f} seconds"
                 yield Sight(known, replace(known, error=said), UNCHANGED)
+
+
+def _audit_key(table: OwnTable) -> _Key:
+    return _Act.AUDIT, table.model.name
 
 
 @contextmanager

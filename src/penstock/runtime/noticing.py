@@ -77,7 +77,7 @@ def judged(found: LogChanges, expired_pos: int | None, read: IntervalSet) -> Not
             pending.append(_from(one.changed, expired_pos))
             continue
         if one.rewinds and expired_pos is not None and one.changed.ranges.within(MIN_POSITION, expired_pos):
-            expired_pos = _lowered(expired_pos, one.first, read)
+            expired_pos = lowered(expired_pos, one.first, read)
         pending.append(one.changed)
         if expired_pos is not None and one.changed.ranges.within(MIN_POSITION, expired_pos):
             ignored.append(_below(one.changed, expired_pos))
@@ -96,7 +96,7 @@ def _is_retention(commit: CommitChanges, first: int, read: IntervalSet) -> bool:
     return not commit.taken.within(first, MAX_POSITION) & read
 
 
-def _lowered(expired_pos: int, first: int | None, read: IntervalSet) -> int | None:
+def lowered(expired_pos: int, first: int | None, read: IntervalSet) -> int | None:
     """Rows came back: what lies below the first of them is still gone, if anything was made of it."""
     if first is None or first >= expired_pos:
         return expired_pos

@@ -23,7 +23,7 @@ from penstock.engine.observe import (
     observe_delta,
 )
 from penstock.errors import SourceError
-from penstock.intervals import EVERYTHING
+from penstock.intervals import EVERYTHING, IntervalSet
 from penstock.models import Source
 from penstock.models.axis import SECOND
 from penstock.planner.watching import FIRST_SLICE, next_slice
@@ -31,7 +31,7 @@ from penstock.project import Project, ScanContext, render_bounds
 from penstock.runtime.audit import audit
 from penstock.runtime.containment import contained
 from penstock.runtime.logs import log
-from penstock.runtime.noticing import Noticed, anybody_cares, interesting, judged, newest, replaced
+from penstock.runtime.noticing import Noticed, anybody_cares, interesting, judged, lowered, newest, replaced
 from penstock.runtime.site import Site, position_column
 from penstock.state.records import SourceRecord, World
 from penstock.state.store import State
@@ -185,7 +185,7 @@ class Observer:
 
         assert record.snapshot is not None  # noqa: S101
         location, column = self.site.source(source), position_column(source)
-        if record.watched is not None:
+        if record.only_spark is not None:
             return self._fed(source, after, record, world)
         storage = self.site.project.settings.target.storage
         read = interesting(source, self.site.graph, world)
@@ -196,17 +196,29 @@ class Observer:
         """The same by the change feed of a table that only Spark can read; without one nobody knows."""
         column, graph = position_column(source), self.site.graph
         assert record.snapshot is not None and self.scanner is not None  # noqa: S101
-        if column is not None and FEED in (record.watched or ""):
+        read = interesting(source, graph, world)
+        expired_pos = self._still_expired(source, after, record, read)
+        if column is not None and record.change_feed:
             location, first = self.site.source(source), record.min_pos
             try:
                 found = self.scanner.foreign_changes(location, column, after, record.snapshot, first)
             except SourceError as error:  # the feed was off for a while, or its files are gone
                 log("change_feed_failed", "warning", model=source.name, error=error.message)
             else:
-                return judged(found, record.expired_pos, interesting(source, graph, world))
+                return judged(found, expired_pos, read)
         if source.recheck is not None:
-            return Noticed(newest(source, graph, world, source.recheck), record.expired_pos)
-        return Noticed(Changed(EVERYTHING), record.expired_pos)
+            return Noticed(newest(source, graph, world, source.recheck), expired_pos)
+        return Noticed(Changed(EVERYTHING), expired_pos)
+
+    def _still_expired(self, source: Source, after: int, record: SourceRecord, read: IntervalSet) -> int | None:
+        """What has expired, unless a RESTORE or an overwrite may have brought rows back: a log tells everybody."""
+        from penstock.engine.changes import rewinds
+
+        first, upto = record.min_pos, record.snapshot or 0
+        if record.expired_pos is None or first is None or first >= record.expired_pos:
+            return record.expired_pos
+        back = rewinds(self.site.source(source), after, upto, self.site.project.settings.target.storage)
+        return lowered(record.expired_pos, first, read) if back else record.expired_pos
 
     def _from_log(
         self, source: Source, known: SourceRecord, now: datetime, most: int
@@ -229,7 +241,7 @@ class Observer:
         except TableMissing:
             raise SourceError(f"there is no table at {source.location}") from None
         if seen is None:
-            return replace(known, watched=None), False
+            return replace(known, only_spark=None, change_feed=None), False
         if column is not None and not source.axis_declared:
             _refuse_plain_numbers(source, seen.columns)
         record = replace(
@@ -242,7 +254,8 @@ class Observer:
             end_pos=seen.end_pos,
             bytes=seen.bytes,
             rows=seen.rows,
-            watched=None,
+            only_spark=None,
+            change_feed=None,
         )
         if not seen.needs_scan or column is None:
             return record, seen.more
@@ -256,7 +269,7 @@ class Observer:
         """A table whose log only Spark can read; that it has no newer commit is seen without."""
         location, column = self.site.source(source), position_column(source)
         storage = self.site.project.settings.target.storage
-        watched = known.watched is not None and known.snapshot is not None and not _full_is_due(source, known, now)
+        watched = known.only_spark is not None and known.snapshot is not None and not _full_is_due(source, known, now)
         if watched and not goes_on(location, known.snapshot or 0, storage):
             return known
         if self.scanner is None:
@@ -277,7 +290,8 @@ class Observer:
             rows=None,
             full_scan_at=now,
             incremental_scan_at=now,
-            watched=watched_words(why, seen.feeds, source.recheck),
+            only_spark=why,
+            change_feed=seen.feeds,
         )
 
     def _by_scan(self, source: Source, known: SourceRecord, now: datetime) -> SourceRecord | None:
@@ -329,20 +343,6 @@ def keep(state: State, sight: Sight) -> None:
         state.record_source_error(record.model, record.error)
     elif record != known:
         state.record_source(record, known.snapshot, sight.changed, expected_table=known.table_id)
-
-
-FEED = "its change feed"
-
-
-def watched_words(why: str, feeds: bool, recheck: int | None) -> str:
-    """How a source that only Spark can read is watched."""
-    if feeds:
-        how = f"{FEED} tells what changed"
-    elif recheck is not None:
-        how = "without a change feed, so each new snapshot is a change of the newest part of what is covered (recheck)"
-    else:
-        how = "without a change feed, so each new snapshot is a change of all that is covered"
-    return f"watched through Spark ({why}); {how}"
 
 
 def _with_ignored(record: SourceRecord, rows: int | None, now: datetime) -> SourceRecord:

@@ -5,23 +5,26 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
 
 
-class Pool:
+class Pool(Generic[Key]):
     """Daemon threads, started when needed. What hangs costs a thread, not a place: others are started in its stead."""
 
     def __init__(self, size: int, hanging_seconds: float) -> None:
         self._size, self._hanging_seconds = size, hanging_seconds
         self._changed = threading.Condition()
-        self._waiting: deque[tuple[str, Callable[[], None]]] = deque()
-        self._begun: dict[str, float | None] = {}
+        self._waiting: deque[tuple[Key, Callable[[], None]]] = deque()
+        self._begun: dict[Key, float | None] = {}
         """By key: since when a thread is at it; None while it waits for one."""
-        self._lost: set[str] = set()
+        self._lost: set[Key] = set()
         """Those that hang."""
         self._threads = 0
 
-    def begin(self, key: str, act: Callable[[], None]) -> None:
+    def begin(self, key: Key, act: Callable[[], None]) -> None:
         """Do it as soon as a thread is free, unless the same is under way."""
         with self._changed:
             if key not in self._begun:
@@ -30,10 +33,10 @@ class Pool:
                 self._staff()
                 self._changed.notify()
 
-    def busy(self, key: str) -> bool:
+    def busy(self, key: Key) -> bool:
         return key in self._begun
 
-    def hanging(self) -> list[str]:
+    def hanging(self) -> list[Key]:
         """What has taken too long; each is told once."""
         until = time.monotonic() - self._hanging_seconds
         with self._changed:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.runtime.status import iso, pairs
+from penstock.runtime.pairs import pairs
+from penstock.runtime.status import iso
 from penstock.state.records import ReopeningRecord
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import uuid4
 
-from penstock.engine.reset import Emptying, empty
+from penstock.engine.job import HeadMoved
+from penstock.engine.loaded import ROUNDS, LoadedHead
+from penstock.engine.reset import Emptying, empty, head_of
 from penstock.errors import UsageError
 from penstock.intervals import IntervalSet
 from penstock.models import IntervalModel
@@ -50,15 +52,27 @@ def resettable(workspace: Workspace, model: IntervalModel) -> Resetting:
 
 def reset(workspace: Workspace, asked: Resetting, actor: str) -> None:
     """Empty the table in one Delta commit inside of one transaction; the lanes then build it as if it were new."""
-    state, generation = workspace.state, asked.generation
-    storage = workspace.project.settings.target.storage
-    state.clear_holds(asked.model)
-    with state.resetting(generation.no, actor) as resetting:
+    workspace.state.clear_holds(asked.model)
+    location, storage = workspace.site.table(asked.generation.location), workspace.project.settings.target.storage
+    for _ in range(ROUNDS):
+        if _emptied(workspace, asked, actor, head_of(location, storage)):
+            return
+    _emptied(workspace, asked, actor, None)
+
+
+def _emptied(workspace: Workspace, asked: Resetting, actor: str, head: LoadedHead | None) -> bool:
+    """One try on top of a head that was loaded before the lock is taken; without one it is loaded behind the lock."""
+    generation, storage = asked.generation, workspace.project.settings.target.storage
+    with workspace.state.resetting(generation.no, actor) as resetting:
+        workspace.step("locked")
         # as it stands under the lock: others may have published since somebody was asked
         emptying = Emptying(uuid4(), asked.model, str(generation.id), resetting.covered)
-        snapshot = empty(workspace.site.table(generation.location), emptying, storage)
+        snapshot = empty(workspace.site.table(generation.location), emptying, storage, head)
+        if isinstance(snapshot, HeadMoved):
+            return False  # nothing was recorded, so nothing is kept
         workspace.step("emptied")
         resetting.record(snapshot)
+    return True
 
 
 def _lost(expired: IntervalSet, model: IntervalModel) -> str:

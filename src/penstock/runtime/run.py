@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from queue import SimpleQueue
 
-from penstock.models import IntervalModel
+from penstock.models import IntervalModel, Source
 from penstock.planner.breaker import suspended_words
 from penstock.planner.plan import plan
 from penstock.planner.words import spans
@@ -17,7 +19,8 @@ from penstock.runtime.audit import audit
 from penstock.runtime.containment import cancel, contained
 from penstock.runtime.crew import Crew
 from penstock.runtime.heartbeat import Heartbeat
-from penstock.runtime.observing import Observer, Sight, keep
+from penstock.runtime.lookout import THREADS
+from penstock.runtime.observing import Observer, Seen, Sight, keep
 from penstock.runtime.progress import Finished, Progress
 from penstock.runtime.settling import settle
 from penstock.runtime.site import Site
@@ -75,13 +78,48 @@ def observe(workspace: Workspace, progress: Progress) -> datetime:
     """
     world = workspace.state.world()
     observer = Observer(workspace.site, workspace.engine, workspace.environ)
-    for sight in observer.look(workspace.project.graph.models, world):
-        if isinstance(sight, Sight):
-            keep(workspace.state, sight)
+    with closing(_seen(observer, world)) as found:
+        for seen in found:
+            if isinstance(seen, Sight):
+                keep(workspace.state, seen)
     for problem in audit(workspace.site, workspace.state, world):
         if problem is not None:
             progress.note(problem)
     return world.at
+
+
+def _seen(observer: Observer, world: World) -> Generator[Seen, None, None]:
+    """Every source as it is, as soon as it is seen: none waits for the store of another.
+
+    Whoever leaves before the end waits for the looks under way, and no other is begun: they use what is closed next.
+    """
+    sources = [name for name, model in observer.site.graph.models.items() if isinstance(model, Source)]
+    if len(sources) == 1:
+        yield from observer.look(sources, world)
+        return
+    found = SimpleQueue[Seen | BaseException | None]()
+
+    def look(name: str) -> None:
+        try:
+            for seen in observer.look((name,), world):
+                found.put(seen)
+        except BaseException as error:  # whoever waits raises it
+            found.put(error)
+        found.put(None)
+
+    with ThreadPoolExecutor(THREADS, "penstock-look") as pool:
+        looking = len([pool.submit(look, name) for name in sources])
+        try:
+            while looking:
+                seen = found.get()
+                if isinstance(seen, BaseException):
+                    raise seen
+                if seen is None:
+                    looking -= 1
+                else:
+                    yield seen
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from penstock.intervals import IntervalSet
 from penstock.models import IntervalModel, Source
 from penstock.planner.plan import plan
 from penstock.planner.watching import gathered_at
+from penstock.runtime.audit import Audited, StillLooking
 from penstock.runtime.containment import contained
 from penstock.runtime.logs import log
 from penstock.runtime.metrics import Metrics
@@ -46,7 +47,7 @@ class Eyes(Protocol):
     def look(self, site: Site, names: Collection[str], world: World) -> Iterable[Seen]:
         """What there is to say of sources: of these as they are now, or of others that were asked for before."""
 
-    def audit(self, site: Site, state: State, world: World) -> Iterable[str | None]:
+    def audit(self, site: Site, state: State, world: World) -> Iterable[Audited]:
         """Judge what others wrote into our tables, one after the other; why one could not be looked at."""
 
 
@@ -72,7 +73,9 @@ class Scheduler:
     _repaired_at: dict[str, datetime] = field(default_factory=dict)
     """By model: when that lane was last ordered."""
     _audited: datetime | None = None
-    _auditing: Iterator[str | None] | None = None
+    _auditing: Iterator[Audited] | None = None
+    _audit_waits: bool = False
+    """For threads that look: they ring."""
 
     def round(self) -> float:
         """Look, settle, plan; how many seconds the next round may wait when nobody rings."""
@@ -216,14 +219,15 @@ class Scheduler:
             self._audited = world.at
             self._auditing = iter(self.eyes.audit(site, self.state, world))
             self.metrics.saw_workers(self.state.workers())
-        until = time.monotonic() + AUDIT_SECONDS
-        while self._auditing is not None and time.monotonic() < until:
+        until, self._audit_waits = time.monotonic() + AUDIT_SECONDS, False
+        while self._auditing is not None and not self._audit_waits and time.monotonic() < until:
             try:
                 problem = next(self._auditing)
             except StopIteration:
                 self._auditing = None
             else:
-                if problem is not None:
+                self._audit_waits = isinstance(problem, StillLooking)
+                if isinstance(problem, str):
                     log("audit_problem", "warning", problem=problem)
 
     def _pause(self, site: Site, world: World) -> float:
@@ -231,7 +235,8 @@ class Scheduler:
         slots = [(one.next_at - world.at).total_seconds() for one in world.schedules]
         looks = [m.incremental_scan_seconds for m in site.graph.models.values() if isinstance(m, Source)]
         waits = [LONGEST_PAUSE_SECONDS, self._triggers.seconds_to_sweep(world.at, settings.sweep_seconds)]
-        later = [0.0] if self._auditing is not None else [self._later_seconds] if self._later else []
+        working = self._auditing is not None and not self._audit_waits
+        later = [0.0] if working else [self._later_seconds] if self._later else []
         return max(min([*waits, *slots, *looks, *later]), 0.0)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from penstock.intervals import MIN_POSITION, IntervalSet
+from penstock.intervals import IntervalSet
 from penstock.models import IntervalModel, Source
 from penstock.models.axis import SECOND
 from penstock.planner.observation import Observation, Wait
@@ -14,6 +14,7 @@ from penstock.planner.plan import permanent_gaps, plan
 from penstock.planner.ready import gaps, readiness
 from penstock.planner.verdicts import held_words
 from penstock.planner.words import place
+from penstock.runtime.pairs import pairs
 from penstock.runtime.site import Site
 from penstock.runtime.survey import Survey, stale_cells
 from penstock.state.records import Reopened, SourceRecord, Work, WorkerRecord, World
@@ -73,7 +74,7 @@ def _source(site: Site, survey: Survey, source: Source) -> dict[str, object]:
         offered = IntervalSet.of([(record.min_pos, record.end_pos - source.lag)])
     seen = survey.input(source.name, axis or SECOND)
     error = record.error if record else None
-    reason = error or (seen.why_empty if not seen.available else "; ".join(_observed(record, axis)))
+    reason = error or (seen.why_empty if not seen.available else "; ".join(_observed(source, record, axis)))
     fresh = _moment(record.end_pos if record else None, axis)
     return {
         "name": source.name,
@@ -101,14 +102,24 @@ def _source(site: Site, survey: Survey, source: Source) -> dict[str, object]:
     }
 
 
-def _observed(record: SourceRecord | None, axis: str | None) -> Iterator[str]:
+def _observed(source: Source, record: SourceRecord | None, axis: str | None) -> Iterator[str]:
     """How a source is seen, and what of it is of no use any more."""
-    yield "observed" if record is None or record.watched is None else record.watched
+    yield "observed" if record is None or record.only_spark is None else _watched_through_spark(source, record)
     if record is not None and record.ignored_since is not None and record.expired_pos is not None:
         rows = "rows" if record.ignored_rows is None else f"{record.ignored_rows} rows"
         below = place(record.expired_pos, axis or SECOND)
         since = f"{record.ignored_since.astimezone(UTC):%Y-%m-%d %H:%M}"
         yield f"since {since} {rows} came or changed before {below}, which has expired: nothing was computed with them"
+
+
+def _watched_through_spark(source: Source, record: SourceRecord) -> str:
+    if record.change_feed:
+        how = "its change feed tells what changed"
+    elif source.recheck is not None:
+        how = "without a change feed, so each new snapshot is a change of the newest part of what is covered (recheck)"
+    else:
+        how = "without a change feed, so each new snapshot is a change of all that is covered"
+    return f"watched through Spark ({record.only_spark}); {how}"
 
 
 def _interval(site: Site, survey: Survey, model: IntervalModel, inputs: Mapping[int, Frontier]) -> dict[str, object]:
@@ -219,8 +230,3 @@ def _moment(position: int | None, axis: str | None) -> datetime | None:
 
 def iso(moment: datetime | None) -> str | None:
     return None if moment is None else moment.astimezone(UTC).isoformat()
-
-
-def pairs(found: IntervalSet) -> list[list[int]]:
-    """Sorted, disjoint, half-open; what reaches back without end is not shown."""
-    return [[start, end] for start, end in found.pairs if start != MIN_POSITION]

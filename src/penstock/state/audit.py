@@ -12,9 +12,13 @@ from penstock.state.connection import Database
 from penstock.state.records import GenerationHead
 
 
-def owned(database: Database, tasks: Collection[UUID]) -> frozenset[UUID]:
-    """Those of `tasks` that may still be accepted or already were; a commit of any other task is foreign."""
-    return frozenset(database.values("owned_tasks", UUID, tasks=list(tasks))) if tasks else frozenset()
+def owned(database: Database, tasks: Collection[UUID]) -> dict[UUID, bool]:
+    """Those of `tasks` that may still be accepted, and whether they were; a commit of any other task is foreign."""
+    return dict(database.rows("owned_tasks", _owned, tasks=list(tasks))) if tasks else {}
+
+
+def _owned(uuid: UUID, accepted: bool) -> tuple[UUID, bool]:
+    return uuid, accepted
 
 
 def accept_snapshot(database: Database, generation: int, expected: int, snapshot: int) -> None:
@@ -22,9 +26,18 @@ def accept_snapshot(database: Database, generation: int, expected: int, snapshot
     database.run("accept_same_rows", generation=generation, expected=expected, snapshot=snapshot)
 
 
-def judged(database: Database, generation: int, snapshot: int) -> None:
-    """Every commit up to `snapshot` was looked at, and what somebody else changed was invalidated."""
-    database.run("judged", generation=generation, snapshot=snapshot)
+def judged(database: Database, generation: GenerationHead, snapshot: int) -> None:
+    """Every commit up to `snapshot` was looked at, and what somebody else changed was invalidated.
+
+    Unless somebody published or judged since `generation` was read: the table may be another one by now.
+    """
+    database.run(
+        "judged",
+        generation=generation.no,
+        accepted=generation.accepted_snapshot,
+        audited=generation.audited_snapshot,
+        snapshot=snapshot,
+    )
 
 
 @contextmanager

@@ -91,8 +91,10 @@ class SourceRecord:
     error: str | None
     expired_pos: int | None = None
     """Rows below have left at the old end, as retention takes them: what was made of them stays as it is."""
-    watched: str | None = None
-    """How it is watched where its log alone does not tell, in words."""
+    only_spark: str | None = None
+    """Why its log can only be read by Spark; None: it tells by itself, or there is none."""
+    change_feed: bool | None = None
+    """Whether the change feed of such a table is on."""
     ignored_rows: int | None = None
     """How many rows came or changed below what has expired, if anybody can say it."""
     ignored_since: datetime | None = None

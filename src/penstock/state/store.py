@@ -46,6 +46,7 @@ from penstock.state.records import (
     Change,
     CoverRecord,
     Definition,
+    GenerationHead,
     Reopened,
     ReopeningRecord,
     Slot,
@@ -313,16 +314,16 @@ class State:
     def fold(self, generation: int) -> None:
         folding.fold(self.database, generation)
 
-    def owned(self, tasks: Collection[UUID]) -> frozenset[UUID]:
-        """Those of `tasks` that are active or were accepted."""
+    def owned(self, tasks: Collection[UUID]) -> dict[UUID, bool]:
+        """Those of `tasks` that are active or were accepted, and whether they were."""
         return audit.owned(self.database, tasks)
 
     def accept_snapshot(self, generation: int, expected: int, snapshot: int) -> None:
         """Serve a newer snapshot that holds the same rows, unless somebody published meanwhile."""
         audit.accept_snapshot(self.database, generation, expected, snapshot)
 
-    def judged(self, generation: int, snapshot: int) -> None:
-        """Every commit up to `snapshot` was looked at."""
+    def judged(self, generation: GenerationHead, snapshot: int) -> None:
+        """Every commit up to `snapshot` was looked at, unless the generation's snapshots are others by now."""
         audit.judged(self.database, generation, snapshot)
 
     @contextmanager

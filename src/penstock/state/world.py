@@ -40,6 +40,7 @@ class _Moment:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
+    id: int
     generation: int
     state: str
     lane: Lane
@@ -47,6 +48,18 @@ class _Task:
     covered_since: IntervalSet
     error: str | None
     held_until: datetime | None
+    finished_at: datetime | None
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("dead", "cancelled")
+
+    def counts(self, dead_since: datetime | None) -> bool:
+        """Whether it is active or says something about what failed; the statement chooses by the same rule."""
+        if self.state in ("queued", "running", "retrying"):
+            return True
+        held = self.state == "dead" or (self.state == "cancelled" and self.held_until is not None)
+        return held and (dead_since is None or (self.finished_at is not None and self.finished_at >= dead_since))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +67,23 @@ class _Doing:
     """The work of one generation, and what makes it another one without any task being touched."""
 
     work: Work
-    ended: bool
-    """Some of it is about tasks that ended: what is covered since then counts."""
+    tasks: tuple[_Task, ...]
+    """Newest first; all that count."""
+    ended: IntervalSet
+    """Where tasks ended without success: what is covered there since then counts."""
     until: datetime | None
     """When the next hold is over."""
+    through: int
+    """The last signed row that was seen."""
+
+    def at(self, through: int) -> _Doing:
+        return self if through == self.through else replace(self, through=through)
+
+
+@dataclass(frozen=True, slots=True)
+class _Covered:
+    generation: int
+    ranges: IntervalSet
 
 
 @dataclass(slots=True)
@@ -85,14 +111,15 @@ def read_world(database: Database, dead_since: datetime | None, memory: Memory) 
         changed = _held(database, heads, memory.folds)
         generations = memory.generations | changed
         generations = {no: one for no, one in generations.items() if one.state in ("building", "current")}
-        dirty = (changed.keys() | moment.busy | _over(memory, moment.at)) & generations.keys()
-        if memory.horizon is not None:  # without tasks that ended nothing depends on what is covered
-            dirty -= {no for no in changed.keys() - moment.busy if no in memory.doing and not memory.doing[no].ended}
-        tasks = _tasks(database, sorted(dirty), dead_since)
+        tasks = _changed_tasks(database, memory, moment, generations, dead_since)
         seen = _seen(database, moment, generations, None)
-    doing = memory.doing | {no: _doing(mine, dead_since, moment.at) for no, mine in tasks.items()}
+    doing: dict[int, _Doing] = {}
+    for no in generations:
+        through = memory.folds[no].through
+        known = memory.doing[no].at(through) if no not in tasks else None
+        doing[no] = known or _doing(tasks[no], dead_since, moment.at, through)
     memory.horizon, memory.key = moment.horizon, (moment.revision, dead_since)
-    memory.generations, memory.doing = generations, {no: doing[no] for no in generations}
+    memory.generations, memory.doing = generations, doing
     memory.folds = {no: memory.folds[no] for no in generations}
     memory.read_at = memory.read_at or moment.at
     return replace(seen, work=_work(seen, doing))
@@ -105,9 +132,9 @@ def read_lineage(database: Database, model: str, memory: Memory) -> World:
         models = database.values("world_lineage", str, model=model)
         heads = database.rows("world_generations", GenerationHead, since=None, models=models)
         generations = _held(database, heads, memory.folds)
-        tasks = _tasks(database, sorted(generations), None)
+        tasks = _tasks(database, generations, None)
         seen = _seen(database, moment, generations, models)
-    return replace(seen, work=_work(seen, {no: _doing(mine, None, moment.at) for no, mine in tasks.items()}))
+    return replace(seen, work=_work(seen, {no: _doing(mine, None, moment.at, 0) for no, mine in tasks.items()}))
 
 
 def _moment(database: Database, memory: Memory, dead_since: datetime | None) -> _Moment:
@@ -129,13 +156,76 @@ def _held(database: Database, heads: Sequence[GenerationHead], folds: dict[int, 
     return {head.no: _holding(head, folds[head.no]) for head in heads}
 
 
-def _tasks(database: Database, generations: Sequence[int], dead_since: datetime | None) -> dict[int, list[_Task]]:
-    """By generation, newest first."""
-    tasks: dict[int, list[_Task]] = {no: [] for no in generations}
-    if generations:
-        for task in database.rows("world_tasks", _Task, generations=list(generations), dead_since=dead_since):
-            tasks[task.generation].append(task)
+def _changed_tasks(
+    database: Database,
+    memory: Memory,
+    moment: _Moment,
+    generations: Mapping[int, Generation],
+    dead_since: datetime | None,
+) -> dict[int, tuple[_Task, ...]]:
+    """The tasks of generations whose work is another one now, newest first.
+
+    Those that ended stay as they are remembered until they change, or what is covered of them does.
+    """
+    known = {no: memory.doing[no] for no in generations if no in memory.doing}
+    again = _covered_again(database, known, memory.folds)
+    ids = [task.id for no, where in again.items() for task in known[no].tasks if task.ended and task.ranges & where]
+    busy = known.keys() & moment.busy
+    changed: dict[int, dict[int, _Task]] = {}
+    if busy or ids:
+        since = memory.horizon
+        for task in database.rows("changed_tasks", _Task, generations=sorted(busy), since=since, ids=ids):
+            changed.setdefault(task.generation, {})[task.id] = task
+    # of several that ended alike only the last is known: when it counts no more, the others are asked for
+    revealing = {no for no, mine in changed.items() if _reveals(known[no], mine, dead_since)}
+    tasks = _tasks(database, (generations.keys() - known.keys()) | revealing, dead_since)
+    for no, mine in changed.items():
+        if no not in revealing:
+            tasks[no] = _merged(known[no].tasks, mine, dead_since)
+    for no in _over(memory, moment.at) & known.keys() - tasks.keys():
+        tasks[no] = known[no].tasks
     return tasks
+
+
+def _covered_again(
+    database: Database, known: Mapping[int, _Doing], folds: Mapping[int, Fold]
+) -> dict[int, IntervalSet]:
+    """Where rows that came since have covered what tasks failed at."""
+    grown = [no for no, one in known.items() if one.ended and folds[no].through != one.through]
+    if not grown:
+        return {}
+    through = [known[no].through for no in grown]
+    found = database.rows("covered_after", _Covered, generations=grown, through=through)
+    again = {one.generation: known[one.generation].ended & one.ranges for one in found}
+    return {no: where for no, where in again.items() if where}
+
+
+def _reveals(known: _Doing, changed: Mapping[int, _Task], dead_since: datetime | None) -> bool:
+    return any(task.ended and task.id in changed and not changed[task.id].counts(dead_since) for task in known.tasks)
+
+
+def _merged(known: Sequence[_Task], changed: Mapping[int, _Task], dead_since: datetime | None) -> tuple[_Task, ...]:
+    """`known` with what changed of it, newest first; of those that ended alike the last one speaks for all."""
+    standing = [task for task in (*known, *changed.values()) if changed.get(task.id, task) is task]
+    newest_first = sorted((task for task in standing if task.counts(dead_since)), key=lambda task: -task.id)
+    found: list[_Task] = []
+    spoken: set[tuple[str, IntervalSet]] = set()
+    for task in newest_first:
+        if not task.ended:
+            found.append(task)
+        elif (task.state, task.ranges) not in spoken:
+            spoken.add((task.state, task.ranges))
+            found.append(task)
+    return tuple(found)
+
+
+def _tasks(database: Database, generations: Iterable[int], dead_since: datetime | None) -> dict[int, tuple[_Task, ...]]:
+    """All that count, by generation, newest first."""
+    tasks: dict[int, list[_Task]] = {no: [] for no in sorted(generations)}
+    if tasks:
+        for task in database.rows("world_tasks", _Task, generations=list(tasks), dead_since=dead_since):
+            tasks[task.generation].append(task)
+    return {no: tuple(mine) for no, mine in tasks.items()}
 
 
 def _work(seen: World, doing: Mapping[int, _Doing]) -> dict[str, Work]:
@@ -173,10 +263,10 @@ def _holding(head: GenerationHead, fold: Fold) -> Generation:
     return Generation(**kept, covered=fold.covered, stale=fold.stale)
 
 
-def _doing(tasks: Sequence[_Task], dead_since: datetime | None, now: datetime) -> _Doing:
+def _doing(tasks: tuple[_Task, ...], dead_since: datetime | None, now: datetime, through: int) -> _Doing:
     """`tasks` come newest first."""
-    ended = [task for task in tasks if task.state in ("dead", "cancelled")]
-    active = [task for task in tasks if task.state not in ("dead", "cancelled")]
+    ended = [task for task in tasks if task.ended]
+    active = [task for task in tasks if not task.ended]
     in_flight = IntervalSet.of(part for task in active for part in task.ranges)
     dead = _unreplaced((task for task in ended if task.state == "dead"), in_flight)
     left_over = _unreplaced(ended, in_flight)
@@ -196,7 +286,7 @@ def _doing(tasks: Sequence[_Task], dead_since: datetime | None, now: datetime) -
         last_error=next(errors, None),
     )
     holds = [task.held_until for task in ended if task.held_until is not None and task.held_until > now]
-    return _Doing(work, bool(ended), min(holds, default=None))
+    return _Doing(work, tasks, _union(task.ranges for task in ended), min(holds, default=None), through)
 
 
 def _unreplaced(ended: Iterable[_Task], in_flight: IntervalSet) -> list[tuple[_Task, IntervalSet]]:

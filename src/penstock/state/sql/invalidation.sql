@@ -126,9 +126,13 @@ with done as materialized (
 update invalidation i set closed_at = clock() from done where i.id = done.id;
 
 -- name: insert_event
--- The same news twice is once.
+-- The same news twice is once. Readers may have read a table that is gone: by a number that it had, too, nobody can say
+-- whether they know the news.
 insert into event (id, kind, model, generation, table_id, snapshot, ranges, told)
-values (%(id)s, 'changed', %(model)s, %(generation)s, %(table_id)s, %(snapshot)s, %(ranges)s, %(told)s)
+select %(id)s, 'changed', %(model)s, %(generation)s::text, %(table_id)s,
+  case when exists (
+    select from generation g where g.id = %(generation)s::uuid and g.lost_snapshot >= %(snapshot)s::bigint
+  ) then null else %(snapshot)s::bigint end, %(ranges)s, %(told)s
 on conflict (id) do nothing;
 
 -- name: next_event

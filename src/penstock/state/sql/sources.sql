@@ -4,19 +4,20 @@
 -- everybody else out.
 insert into source as s (
   model, table_id, snapshot, schema_hash, columns, min_pos, end_pos, bytes, rows, full_scan_at, incremental_scan_at,
-  observed_at, error, expired_pos, watched, ignored_rows, ignored_since
+  observed_at, error, expired_pos, only_spark, change_feed, ignored_rows, ignored_since
 )
 select
   %(model)s, %(table_id)s, %(snapshot)s, %(schema_hash)s, %(columns)s, %(min_pos)s, %(end_pos)s, %(bytes)s, %(rows)s,
   %(full_scan_at)s, %(incremental_scan_at)s, least(%(observed_at)s::timestamptz, clock()), %(error)s,
-  %(expired_pos)s, %(watched)s, %(ignored_rows)s, %(ignored_since)s
+  %(expired_pos)s, %(only_spark)s, %(change_feed)s, %(ignored_rows)s, %(ignored_since)s
 where %(expected_snapshot)s::bigint is null or exists (select from source where model = %(model)s)
 on conflict (model) do update set
   table_id = excluded.table_id, snapshot = excluded.snapshot, schema_hash = excluded.schema_hash,
   columns = excluded.columns, min_pos = excluded.min_pos, end_pos = excluded.end_pos, bytes = excluded.bytes,
   rows = excluded.rows, full_scan_at = excluded.full_scan_at, incremental_scan_at = excluded.incremental_scan_at,
   observed_at = excluded.observed_at, error = excluded.error, expired_pos = excluded.expired_pos,
-  watched = excluded.watched, ignored_rows = excluded.ignored_rows, ignored_since = excluded.ignored_since,
+  only_spark = excluded.only_spark, change_feed = excluded.change_feed,
+  ignored_rows = excluded.ignored_rows, ignored_since = excluded.ignored_since,
   needs_spark = false, scan_claimed_at = null
 where s.snapshot is not distinct from %(expected_snapshot)s::bigint
   and (%(expected_table)s::text is null or s.table_id is not distinct from %(expected_table)s::text)

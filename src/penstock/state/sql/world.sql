@@ -1,6 +1,6 @@
 -- name: world_moment
--- One row about everything: with whose work changed since the last look, and from which transaction on the next look has
--- to read. Those before it have all ended, so that what they wrote is seen now.
+-- One row about everything: with whose work changed since the last look, and from which transaction on the next look
+-- has to read. Those before it have all ended, so that what they wrote is seen now.
 select
   clock() as at,
   (select hash from revision where state = 'active') as revision,
@@ -17,8 +17,8 @@ with recursive lineage (model) as (
 select model from lineage;
 
 -- name: world_generations
--- Those that serve or are being built, of models that are still in the project; of a second look only those that changed,
--- whatever became of them.
+-- Those that serve or are being built, of models that are still in the project; of a second look only those that
+-- changed, whatever became of them.
 select g.no, g.id, g.model, g.fingerprint, g.state, g.location, g.epoch, g.accepted_snapshot,
   g.audited_snapshot, g.data_timestamp
 from generation g join model m on m.id = g.model
@@ -30,7 +30,8 @@ order by g.no;
 -- name: world_sources
 -- With the error of the last look, beside the bounds of the last good one.
 select s.model, s.table_id, s.snapshot, s.schema_hash, s.columns, s.min_pos, s.end_pos, s.bytes, s.rows,
-  s.full_scan_at, s.incremental_scan_at, s.observed_at, s.error, s.expired_pos, s.watched, s.ignored_rows, s.ignored_since
+  s.full_scan_at, s.incremental_scan_at, s.observed_at, s.error, s.expired_pos,
+  s.only_spark, s.change_feed, s.ignored_rows, s.ignored_since
 from source s join model m on m.id = s.model
 where m.removed_at is null and (%(models)s::text[] is null or s.model = any (%(models)s::text[]));
 
@@ -49,15 +50,40 @@ with ended as materialized (
   union all
   select id from task where generation = any (%(generations)s) and state in ('queued', 'running', 'retrying')
 )
-select t.generation, t.state, t.lane, t.ranges, coalesce(since.covered, '{}'::int8multirange) as covered_since, last.error,
-  case when t.held_until = 'infinity' then '9999-01-01'::timestamptz else t.held_until end as held_until
-from told join task t on t.id = told.id
+-- include: told_tasks
+
+-- name: changed_tasks
+-- The same of the tasks that changed since a look, whatever became of them, and of those with these ids.
+with told as materialized (
+  select id from task where changed >= %(since)s::xid8 and generation = any (%(generations)s)
+  union
+  select unnest(%(ids)s::bigint[])
+)
+-- include: told_tasks
+
+-- part: told_tasks
+-- Looked up one by one: they are few, and the planner does not know it.
+select t.id, t.generation, t.state, t.lane, t.ranges,
+  coalesce(since.covered, '{}'::int8multirange) as covered_since, last.error,
+  case when t.held_until = 'infinity' then '9999-01-01'::timestamptz else t.held_until end as held_until,
+  t.finished_at
+from told cross join lateral (select * from task where id = told.id offset 0) t
 left join lateral (
   select range_agg(c.range) as covered from coverage c
   where t.state in ('dead', 'cancelled') and c.kind = 'cover' and c.span && t.claim_range and c.at >= t.finished_at
 ) since on true
 left join attempt last on last.task = t.id and last.n = t.attempt - (case when t.state = 'running' then 1 else 0 end)
 order by t.id desc;
+
+-- name: covered_after
+-- What was covered by rows after these, generation by generation.
+select known.generation, run.ranges
+from unnest(%(generations)s::bigint[], %(through)s::bigint[]) as known (generation, through)
+cross join lateral (
+  select range_agg(c.range) as ranges from coverage c
+  where c.generation = known.generation and c.id > known.through and c.kind = 'cover'
+) run
+where run.ranges is not null;
 
 -- name: reopened_in
 -- The same for some positions: what cannot be computed, or is under way, says nothing about the rest.
