@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from uuid import uuid4
 
@@ -27,6 +28,7 @@ from results import report
 
 START, HOUR, ROWS = 1_767_225_600, 3600, 5_000
 WARM = 5
+STEPS = ("plan", "write", "look at what was written", "publish")
 SELECT = "select date_trunc('hour', at) hour, kind, count(*) n, sum(value) total from events group by all"
 
 
@@ -35,6 +37,7 @@ def main() -> None:
 
     options = arguments(__doc__ or "")
     rows: list[list[object]] = []
+    steps: list[list[object]] = []
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
         _events(root)
@@ -44,22 +47,30 @@ def main() -> None:
             ("next process, first to do tasks", "tasks"),
             ("every process after that", "tasks"),
         ):
-            rows.append(_measured(root, name, what))
+            row, told = _measured(root, name, what)
+            rows.append(row)
+            steps += [
+                [name, number + 1, *(f"{told[number][step]:.2f}" for step in STEPS)] for number in range(len(told))
+            ]
     columns = ("process", "start s", "first task s", "warm task s", "first / warm", "start + first / warm", "CPU s")
     report("First task of a process", columns, rows, options.json)
+    report("What its tasks are made of, seconds", ("process", "task", *STEPS), steps, None)
 
 
-def _measured(root: Path, name: str, what: str) -> list[object]:
+def _measured(root: Path, name: str, what: str) -> tuple[list[object], list[dict[str, float]]]:
+    """A row of the table, and the seconds of each step of each task."""
     before = _cpu_seconds()
     said = subprocess.run(
         [sys.executable, __file__, "--child", what, str(root)], check=True, capture_output=True, text=True
     ).stdout
     told = json.loads(said.splitlines()[-1])
-    start, first, warm = told["start"], told.get("first"), told.get("warm")
-    if first is None:
-        return [name, f"{start:.1f}", "", "", "", "", f"{_cpu_seconds() - before:.0f}"]
+    start, tasks = told["start"], told["tasks"]
+    if not tasks:
+        return [name, f"{start:.1f}", "", "", "", "", f"{_cpu_seconds() - before:.0f}"], []
+    first, *others = (sum(task.values()) for task in tasks)
+    warm = sorted(others)[WARM // 2]
     ratios = [f"{first / warm:.1f}", f"{(start + first) / warm:.1f}"]
-    return [name, f"{start:.1f}", f"{first:.1f}", f"{warm:.2f}", *ratios, f"{_cpu_seconds() - before:.0f}"]
+    return [name, f"{start:.1f}", f"{first:.1f}", f"{warm:.2f}", *ratios, f"{_cpu_seconds() - before:.0f}"], tasks
 
 
 def _cpu_seconds() -> float:
@@ -74,20 +85,20 @@ def _child(what: str, root: Path) -> None:
     environ = {**os.environ, "PENSTOCK_JARS": str(Path(jars[0]).parent)}
     session = Session(SparkSettings(cache=root / "cache", environ=environ, quick=True))
     read = InputRead("events", "raw.events", Pin(str(root / "events"), 0), position=PositionColumn("at", "second"))
-    told: dict[str, float] = {}
+    tasks: list[dict[str, float]] = []
     began = time.monotonic()
     session.spark()
-    told["start"] = time.monotonic() - began
+    start = time.monotonic() - began
     if what == "query":
         query(session, "select count(*) as n from events", [read])
     else:
-        seconds = [_task(session, root / str(os.getpid()), read, number) for number in range(1 + WARM)]
-        told |= {"first": seconds[0], "warm": sorted(seconds[1:])[WARM // 2]}
+        tasks = [_task(session, root / str(os.getpid()), read, number) for number in range(1 + WARM)]
     session.stop()
-    print(json.dumps(told))
+    print(json.dumps({"start": start, "tasks": tasks}))
 
 
-def _task(session: Session, table: Path, read: InputRead, number: int) -> float:
+def _task(session: Session, table: Path, read: InputRead, number: int) -> dict[str, float]:
+    """The seconds of each step."""
     span = Interval(START + number * HOUR, START + (number + 1) * HOUR)
     window = InputRead(read.view, read.name, read.pin, position=read.position, window=IntervalSet.of([span]))
     job = Job(
@@ -104,9 +115,11 @@ def _task(session: Session, table: Path, read: InputRead, number: int) -> float:
         epoch=0,
         digests={},
     )
-    began = time.monotonic()
-    publish(stage(session, job, lambda _: None), lambda _: None)
-    return time.monotonic() - began
+    times = [time.monotonic()]
+    staged = stage(session, job, lambda _: times.append(time.monotonic()))
+    publish(staged, lambda _: None)
+    times.append(time.monotonic())
+    return {step: end - begin for step, (begin, end) in zip(STEPS, pairwise(times), strict=True)}
 
 
 def _events(root: Path) -> None:

@@ -6,9 +6,9 @@ import subprocess
 import sys
 from tempfile import TemporaryFile
 
-DEMO = ("tests/acceptance/test_demo.py", "tests/acceptance/test_make_demo.py")
-SPARK = ("tests/spark", "tests/acceptance", *(f"--ignore={file}" for file in DEMO))
-OTHERS = ("tests/integration", "tests/crash", *DEMO)
+DEMO = "tests/acceptance/test_demo.py"
+SPARK = ("tests/spark", "tests/acceptance", f"--ignore={DEMO}")
+OTHERS = ("tests/integration", "tests/crash", DEMO)
 
 
 def pytest(half: tuple[str, ...]) -> list[str]:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# a busy machine is no finding: what may take long is measured by tests of its own
-settings.register_profile("patient", deadline=None)
+# a busy machine is no finding: what may take long is measured by tests of its own; `make fuzz` draws many more
+settings.register_profile("patient", deadline=None, max_examples=40)
 settings.load_profile("patient")
 
 

@@ -66,12 +66,5 @@ class Shell:
 
 @pytest.fixture(scope="session")
 def shell_in() -> Callable[[Path], Shell]:
-    return lambda folder: Shell(folder, os.environ)
-
-
-@pytest.fixture(scope="session")
-def demo(tmp_path_factory: pytest.TempPathFactory, shell_in: Callable[[Path], Shell]) -> Shell:
-    """The beacon demo, built once, in a folder whose name has spaces."""
-    folder = tmp_path_factory.mktemp("demo") / "my beacon project"
-    shell_in(folder.parent)("init", str(folder), "--demo")
-    return shell_in(folder)
+    """A database stays for the next command, as it does for people, but not for minutes."""
+    return lambda folder: Shell(folder, {**os.environ, "PENSTOCK_PG_LINGER": "20"})

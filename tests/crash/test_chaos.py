@@ -32,7 +32,7 @@ from penstock.state.embedded.patience import poll
 from penstock.state.embedded.server import EmbeddedPostgres
 from penstock.state.store import State
 
-SECONDS = float(os.environ.get("PENSTOCK_CHAOS_SECONDS", "40"))
+SECONDS = float(os.environ.get("PENSTOCK_CHAOS_SECONDS", "20"))
 SCHEMA = "chaos"
 STEPS = ("claimed", "intended", "computed", "files written", "staged", "locked", "table created", "head loaded",
          "delta committed", "recorded", "published")  # fmt: skip

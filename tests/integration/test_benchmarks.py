@@ -71,4 +71,4 @@ def test_late_rows_cost_their_hour_and_amended_ones_every_hour(tmp_path: Path) -
 
 def test_a_rewritten_file_reopens_the_hours_that_changed_and_no_other(tmp_path: Path) -> None:
     cases = {row["case"]: row["intervals"] for row in measured("rewrites", tmp_path)}
-    assert cases == {"full build": 4 * 40, "UPDATE": 4 * 2, "rewritten in another order": 4 * 2}
+    assert cases == {"full build": 4 * 40, "UPDATE by delta-rs": 4 * 2, "rewritten in another order": 4 * 2}

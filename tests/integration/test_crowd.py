@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from deployment import _EMPTY
+from fuzzing import FUZZ
 from kept import stop_clock
 from memory_engine import MemoryEngine
 from memory_observer import MemoryObserver
@@ -38,7 +39,7 @@ from penstock.tasks import Lease
 
 SCHEMA = "crowd"
 WORKERS = 20
-COPIES, CHILDREN = 150, 50
+COPIES, CHILDREN = (150, 50) if FUZZ else (45, 15)
 LANDING = "memory://landing/numbers"
 SETTINGS = """name: crowd
 databases: {external: raw, transformation: t}
@@ -118,7 +119,7 @@ def serving(crowd: Crowd, name: str, revisions: Revisions, stop: Stop) -> None:
         worker.leave(10.0)
 
 
-def test_twenty_workers_on_two_hundred_models_do_everything_exactly_once(crowd: Crowd) -> None:
+def test_twenty_workers_on_many_models_do_everything_exactly_once(crowd: Crowd) -> None:
     copies = {f"m{i:03}": ("interval: 10", ONE_BY_ONE % (i, "raw.numbers")) for i in range(COPIES)}
     children = {f"c{i:03}": ("interval: 20", ONE_BY_ONE % (i, f"t.m{i:03}")) for i in range(CHILDREN)}
     crowd.apply(project(copies | children))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -12,9 +14,11 @@ import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 from deployment import Deployment, commit
 from faults import Fault
+from psycopg.errors import LockNotAvailable
 
 from penstock.engine import loaded as loaded_module
 from penstock.engine import publish
+from penstock.engine import reset as reset_module
 from penstock.engine.evicting import Table, evict, without
 from penstock.engine.files import PositionColumn
 from penstock.engine.job import HeadMoved, Job, Staged, StagedChunk
@@ -23,7 +27,8 @@ from penstock.engine.log import snapshot
 from penstock.engine.publish import FileSetChanged, prepared
 from penstock.engine.statistics import staged_file
 from penstock.intervals import Interval, ranges
-from penstock.runtime import work
+from penstock.runtime import resetting, work
+from penstock.runtime.resetting import reset, resettable
 from penstock.tasks import Commit
 
 POSITION = PositionColumn("n", "number")
@@ -262,3 +267,48 @@ def test_a_head_that_moved_is_loaded_while_the_lock_is_free(trial: Deployment) -
     assert trial.run(step=fault).failed == 0
     assert fault.seen.count("locked") == 2
     assert trial.covered("copy").end == 40
+
+
+def store_requests_behind_the_lock(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a reset asks of the log while nobody else can have the generation."""
+    found: list[str] = []
+
+    def recorded(name: str, asked: Callable[..., object]) -> Callable[..., object]:
+        def asking(*given: Any, **named: Any) -> object:
+            try:
+                trial.execute("select from generation for update nowait")
+            except LockNotAvailable:
+                found.append(name)
+            return asked(*given, **named)
+
+        return asking
+
+    for module in (reset_module, loaded_module):
+        for name in ("open_table", "read"):
+            monkeypatch.setattr(module, name, recorded(name, getattr(module, name)))
+    with trial.opened() as workspace:
+        reset(workspace, resettable(workspace, workspace.project.graph.interval_model("t.copy")), "alice")
+    assert stored(Path(trial.place("copy"))) == []
+    return found
+
+
+def test_a_reset_reads_no_log_behind_the_lock(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert store_requests_behind_the_lock(trial, monkeypatch) == []
+
+
+def test_control_a_reset_that_loads_the_head_behind_the_lock_is_seen(
+    trial: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resetting, "head_of", lambda *_: None)
+    assert store_requests_behind_the_lock(trial, monkeypatch) == ["open_table", "read"]
+
+
+def test_a_commit_before_the_lock_is_emptied_too(trial: Deployment) -> None:
+    place = trial.place("copy")
+    fault = Fault("locked", lambda: commit(place, {"n": [1000], "value": [0]}))
+    with trial.opened(fault) as workspace:
+        reset(workspace, resettable(workspace, workspace.project.graph.interval_model("t.copy")), "alice")
+    assert fault.seen.count("locked") == 2
+    assert stored(Path(place)) == []
+    assert trial.run().failed == 0
+    assert trial.rows("copy") == [(n, n * 7) for n in range(40)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,10 +31,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def typed(root: Path, *arguments: str) -> set[str]:
-    """The heavy modules of one command."""
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, *arguments], cwd=root, capture_output=True, text=True, check=True
-    )
+    """The heavy modules of one command. The database stays for the next one, as it does for people."""
+    environ = {**os.environ, "PENSTOCK_PG_LINGER": "20"}
+    command = [sys.executable, "-c", CODE, *arguments]
+    done = subprocess.run(command, cwd=root, env=environ, capture_output=True, text=True, check=True)
     code, found = json.loads(done.stderr.splitlines()[-1])
     assert code in (0, None), done.stderr
     return set(found)

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from deployment import Deployment, commit
 from object_store import ObjectStore, object_store
-from residents import covers, everything, until
+from residents import covers, everything, residing, until
 
+from penstock.engine.store_client import StoreClient
+from penstock.errors import SourceError
 from penstock.intervals import ranges
+from penstock.models import Source
+from penstock.runtime import audit as runtime_audit
+from penstock.runtime import lookout as lookout_module
 from penstock.runtime import observing, roles
+from penstock.runtime import run as run_module
+from penstock.runtime.audit import STILL_LOOKING, Audited
 from penstock.runtime.lookout import Lookout
 from penstock.runtime.observing import Observer, Seen, Sight, TableEyes, keep
 from penstock.runtime.pool import Pool
+from penstock.runtime.progress import Silent
 from penstock.runtime.workspace import Workspace, apply
 from penstock.state.records import SourceRecord, World
 
@@ -63,6 +75,186 @@ def test_a_source_that_does_not_answer_stops_nobody_else(trial: Deployment, stor
         until(trial, lambda world: "raw.far" in world.sources and world.sources["raw.far"].snapshot == 0)
 
 
+@contextmanager
+def with_health(trial: Deployment) -> Iterator[Callable[[], int]]:
+    """A resident process, and what its `/healthz` answers within two seconds."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+
+    def health() -> int:
+        with urlopen(f"http://{address}/healthz", timeout=2) as answer:
+            return int(answer.status)
+
+    with residing(trial, lambda workspace, stop: roles.up(workspace, stop, address)):
+        yield health
+
+
+COMMIT = f"far/_delta_log/{1:020d}.json"
+
+
+def hang_at_the_next_commit(trial: Deployment, store: ObjectStore, tmp_path: Path) -> None:
+    """Of a source that was seen and is at rest: everything is answered until its new commit is opened."""
+    until(trial, lambda world: "raw.far" in world.sources and world.sources["raw.far"].snapshot == 0)
+    until(trial, covers("copy", 10))
+    store.hang(opening=COMMIT)
+    store.asked()
+    commit(tmp_path / "shelf/far", {"n": range(10, 20), "value": range(10)})
+
+
+def test_health_answers_and_planning_goes_on_while_a_store_does_not_answer(
+    trial: Deployment, store: ObjectStore, tmp_path: Path
+) -> None:
+    with with_health(trial) as health:
+        hang_at_the_next_commit(trial, store, tmp_path)
+        asked: list[str] = []
+        while f"GET {COMMIT}" not in asked or f"HEAD {COMMIT}" not in asked[asked.index(f"GET {COMMIT}") :]:
+            assert health() == 200
+            asked += store.asked()
+        trial.land("numbers", range(10, 20))
+        until(trial, covers("copy", 20))
+        assert health() == 200
+        store.go_on()
+        until(trial, lambda world: world.sources["raw.far"].snapshot == 1)
+
+
+def test_control_a_commit_that_is_opened_without_asking_first_silences_health(
+    trial: Deployment, store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StoreClient, "_await_answer", lambda *_: None)
+    config = trial.root / "penstock.yml"
+    config.write_text(config.read_text().replace("60s", "4s"))
+    with trial.opened() as workspace:
+        apply(workspace)
+    with with_health(trial) as health:
+        hang_at_the_next_commit(trial, store, tmp_path)
+        longest, last, deadline = 0.0, time.monotonic(), time.monotonic() + 60
+        while longest < 2.5 and last < deadline:
+            with suppress(OSError):
+                health()
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+        store.go_on()
+        assert longest >= 2.5
+
+
+def test_a_table_of_ours_that_does_not_answer_stops_no_planning(
+    trial: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial.run()
+    trial.write("penstock.yml", (trial.root / "penstock.yml").read_text() + "scheduler: {sweep: 1s}\n")
+    asked, answer = threading.Event(), threading.Event()
+
+    def hanging(*_: object) -> object:
+        asked.set()
+        answer.wait(60)
+        return SourceError("it did not answer")
+
+    monkeypatch.setattr(lookout_module, "look_or_error", hanging)
+    with everything(trial):
+        assert asked.wait(30)
+        trial.land("numbers", range(10, 20))
+        until(trial, covers("copy", 20))
+        assert not answer.is_set()
+        answer.set()
+
+
+def test_control_an_audit_inside_the_round_stops_planning_until_it_answers(
+    trial: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial.run()
+    asked, answer = threading.Event(), threading.Event()
+
+    def hanging(self: Lookout, site: object, state: object, world: object) -> Iterator[None]:
+        asked.set()
+        answer.wait(60)
+        yield None
+
+    monkeypatch.setattr(Lookout, "audit", hanging)
+    with everything(trial):
+        assert asked.wait(30)
+        trial.land("numbers", range(10, 20))
+        with pytest.raises(AssertionError, match="not in time"):
+            until(trial, covers("copy", 20), seconds=4)
+        answer.set()
+        until(trial, covers("copy", 20))
+
+
+def test_what_others_wrote_into_our_tables_is_found_by_the_threads(trial: Deployment) -> None:
+    trial.run()
+    commit(trial.place("copy"), {"n": [3], "value": [99]})
+    with everything(trial):
+        until(trial, lambda _: bool(trial.execute("select 1 from invalidation where actor = 'audit'")))
+        until(trial, covers("copy", 10))
+    assert trial.rows("copy") == [(n, n * 7) for n in range(10)]
+
+
+def test_a_run_looks_at_all_sources_side_by_side(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("more", "most"):
+        trial.source(name, SOON)
+        trial.land(name, range(10))
+    together = threading.Barrier(3)
+    look = Observer._slices
+
+    def meeting(self: Observer, *given: Any) -> Iterator[Sight]:
+        together.wait(30)  # broken, if one waits for another
+        return look(self, *given)
+
+    monkeypatch.setattr(Observer, "_slices", meeting)
+    assert trial.run().failed == 0
+    with trial.opened() as workspace:
+        assert {record.snapshot for record in workspace.state.world().sources.values()} == {0}
+
+
+def lookers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("penstock-look")]
+
+
+def test_the_looks_of_a_run_leave_no_thread(trial: Deployment) -> None:
+    for name in ("more", "most"):
+        trial.source(name, SOON)
+        trial.land(name, range(10))
+    before = lookers()
+    assert trial.run().failed == 0
+    assert set(lookers()) <= set(before)
+
+
+@pytest.mark.parametrize("fails", ["look", "keep"])
+def test_a_run_that_ends_early_waits_for_the_looks_under_way(
+    trial: Deployment, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    for n in range(6):
+        trial.source(f"more_{n}", SOON)
+        trial.land(f"more_{n}", range(10))
+    monkeypatch.setattr(run_module, "THREADS", 2)
+    failed, begun, ended = threading.Event(), list[str](), list[str]()
+    first = iter([True])
+    look = Observer._slices
+
+    def fail(*_: object) -> None:
+        failed.set()
+        raise ZeroDivisionError
+
+    def looking(self: Observer, source: Source, *given: Any) -> Iterator[Sight]:
+        if not next(first, False):
+            begun.append(source.name)
+            failed.wait(30)
+            ended.append(source.name)
+        elif fails == "look":
+            fail()
+        else:
+            yield from look(self, source, *given)
+
+    monkeypatch.setattr(Observer, "_slices", looking)
+    monkeypatch.setattr(run_module, "keep", fail)
+    before = lookers()
+    with trial.opened() as workspace:
+        apply(workspace)
+        with pytest.raises(ZeroDivisionError):
+            run_module.observe(workspace, Silent())
+        assert set(lookers()) <= set(before)
+        assert sorted(ended) == sorted(begun)
+
+
 def test_control_with_looks_inside_the_round_nothing_is_planned_until_it_answers(
     trial: Deployment, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,16 +276,22 @@ def waiting_eyes(environ: dict[str, str]) -> TableEyes:
 
 
 def test_what_hangs_is_told_once_and_costs_no_place() -> None:
-    pool, gate, done = Pool(1, 0.05), threading.Event(), threading.Event()
-    pool.begin("stuck", gate.wait)
+    pool, gate, done = Pool[str](1, 0.05), threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    def hang() -> None:
+        threads.append(threading.current_thread())
+        gate.wait()
+
+    pool.begin("stuck", hang)
     pool.begin("next", done.set)
     assert not done.wait(0.1)
     assert pool.hanging() == ["stuck"]
     assert done.wait(10)
     assert pool.hanging() == []
     gate.set()
-    while pool.busy("stuck"):
-        time.sleep(0.001)
+    threads[0].join(10)  # another one is in its place
+    assert not pool.busy("stuck")
     again = threading.Event()
     pool.begin("again", again.set)
     assert again.wait(10)
@@ -201,6 +399,14 @@ class Watch:
         self.lookout.glance()
         self.wait()
 
+    def audit(self) -> Iterator[Audited]:
+        return self.lookout.audit(self.workspace.site, self.workspace.state, self.world())
+
+    def audited(self) -> None:
+        for told in self.audit():
+            if told is STILL_LOOKING:
+                self.wait()
+
     def wait(self) -> None:
         deadline = time.monotonic() + 60
         while self.lookout._pool._begun:
@@ -268,3 +474,70 @@ def test_a_source_far_away_that_rests_costs_two_small_requests(trial: Deployment
         watch.lookout.glance()
         watch.wait()
         assert store.asked() == ["GET list", f"HEAD far/_delta_log/{1:020d}.json"]
+
+
+# what was seen of our own tables too long ago
+
+
+def rebuilt(trial: Deployment) -> None:
+    """The table is lost, and made anew: its snapshots are counted from the beginning."""
+    shutil.rmtree(trial.place("copy"))
+    assert trial.run().failed == 0
+
+
+def snapshots(watch: Watch) -> tuple[int | None, int | None]:
+    generation = watch.world().working["t.copy"]
+    return generation.accepted_snapshot, generation.audited_snapshot
+
+
+def audits(trial: Deployment) -> int:
+    return len(trial.execute("select 1 from invalidation where actor = 'audit'"))
+
+
+def begun(watch: Watch) -> Iterator[Audited]:
+    """An audit whose looks are over and of which nothing was judged."""
+    audit = watch.audit()
+    next(audit)
+    watch.wait()
+    return audit
+
+
+def overwritten(trial: Deployment, times: int = 1) -> None:
+    for _ in range(times):
+        commit(trial.place("copy"), {"n": [3], "value": [99]})
+
+
+def test_a_look_that_an_earlier_audit_left_behind_is_not_judged(trial: Deployment, watch: Watch) -> None:
+    trial.run()
+    overwritten(trial, times=5)
+    begun(watch)  # and nobody asks it again, as when the database is away
+    rebuilt(trial)
+    before, known = snapshots(watch), audits(trial)
+    watch.audited()
+    assert (snapshots(watch), audits(trial)) == (before, known)
+    overwritten(trial)
+    watch.audited()
+    assert audits(trial) == known + 1
+
+
+def test_a_look_at_a_table_that_was_made_anew_since_is_not_judged(trial: Deployment, watch: Watch) -> None:
+    trial.run()
+    overwritten(trial, times=5)
+    late = begun(watch)
+    rebuilt(trial)
+    before, known = snapshots(watch), audits(trial)
+    assert list(late) == [None]
+    assert (snapshots(watch), audits(trial)) == (before, known)
+
+
+def test_control_without_a_second_look_at_what_is_accepted_it_is_judged(
+    trial: Deployment, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial.run()
+    overwritten(trial, times=5)
+    late = begun(watch)
+    rebuilt(trial)
+    known = audits(trial)
+    monkeypatch.setattr(runtime_audit, "_as_seen", lambda _, table: table.generation)
+    list(late)
+    assert audits(trial) > known

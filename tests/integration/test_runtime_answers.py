@@ -16,6 +16,7 @@ from penstock.intervals import ranges
 from penstock.runtime.changes import planned_changes
 from penstock.runtime.explaining import explained
 from penstock.runtime.history import task_rows
+from penstock.runtime.pairs import listed
 from penstock.runtime.querying import query
 from penstock.runtime.status import status
 from penstock.runtime.verifying import verify, verify_rows
@@ -61,7 +62,7 @@ def shown(workspace: Workspace, name: str) -> dict[str, object]:
     world = workspace.state.world()
     inputs = workspace.state.newest_inputs([generation.no for generation in world.current.values()])
     answer = status(workspace.site, world, (name,), inputs=inputs)
-    json.dumps(answer)
+    json.dumps(answer, default=listed)
     (row,) = answer["models"]  # type: ignore[misc]
     assert set(row) == STATUS
     return dict(row)
@@ -139,7 +140,7 @@ def test_status_of_sources(workspace: Workspace) -> None:
 
 def told(workspace: Workspace, name: str, at: str | None = None) -> dict[str, object]:
     answer = explained(workspace, name, at)
-    json.dumps(answer)
+    json.dumps(answer, default=listed)
     assert set(answer) >= EXPLAIN
     for check in answer["checks"]:  # type: ignore[attr-defined]
         assert set(check) == {"dependency", "rule", "value", "ok", "why"}
@@ -239,6 +240,8 @@ def test_query_reads_what_is_accepted(workspace: Workspace) -> None:
     assert query(workspace, "select count(*) as rows, max(n) as n from t.hourly") == [{"rows": 54, "n": 31800}]
     joined = "with x as (select n from hourly) select count(*) as rows from x join raw.events e on x.n = e.n"
     assert query(workspace, joined) == [{"rows": 54}]
+    hidden = "with late as (select 1 as one) select count(*) as rows, max(late.one) as one from hourly, late"
+    assert query(workspace, hidden) == [{"rows": 54, "one": 1}]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from deployment import Deployment, commit
 from penstock.cli import asking
 from penstock.cli.options import Options
 from penstock.runtime.history import task_rows
+from penstock.runtime.pairs import listed
 from penstock.runtime.status import status
 
 WORKER = {"id", "role", "host", "pid", "slots", "tasks", "stopping", "since", "heartbeat_at"}
@@ -53,7 +54,7 @@ def test_status_shows_who_is_up(trial: Deployment, capsys: pytest.CaptureFixture
         other.state.register_worker("second", {"host": "beta", "pid": 12, "role": "scheduler", "slots": 0})
         workers = one.state.workers()
         answer = status(one.site, one.state.world(), (), workers)
-        found = json.loads(json.dumps(answer))["workers"]
+        found = json.loads(json.dumps(answer, default=listed))["workers"]
         assert all(set(worker) == WORKER for worker in found)
         assert [(w["id"], w["role"], w["host"], w["pid"], w["slots"], w["tasks"], w["stopping"]) for w in found] == [
             ("first", "worker", "alpha", 11, 2, 0, False),

@@ -139,6 +139,23 @@ def test_damage_done_during_a_run_is_repaired_by_the_next(trial: Deployment) -> 
     assert is_exact(trial, 60)
 
 
+def test_a_table_is_looked_at_as_it_is_known_when_its_turn_comes(
+    trial: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime_audit, "KNOWN_SECONDS", 0.0)
+    with trial.opened() as workspace:
+        state = workspace.state
+        tables = runtime_audit.own_tables(workspace.site, state, state.world())
+        first = next(tables)
+        trial.land("numbers", range(40, 60))
+        trial.run()
+        working = state.world().working
+        assert [table.generation for table in tables] == [
+            one for one in working.values() if one.no != first.generation.no
+        ]
+        assert working[first.model.name] != first.generation
+
+
 FAR = {"n": [5000, 5001, 5002], "value": [1, 2, 3]}
 
 
@@ -377,6 +394,16 @@ def test_damage_in_a_rebuilt_table_is_noticed_although_the_old_one_had_damage_at
     assert len(set(versions)) == 1
 
 
+def test_what_changed_while_a_table_was_lost_reaches_those_who_had_read_it(trial: Deployment) -> None:
+    """The table in its place counts its snapshots from the beginning: they say nothing of what is newer."""
+    shutil.rmtree(trial.place("copy"))
+    DeltaTable(trial.landing("numbers")).update({"value": "value + 1000"}, predicate="n = 7")
+    trial.run()
+    wanted = [(n, n * 7 + 1000 * (n == 7)) for n in range(40)]
+    assert trial.rows("copy") == wanted
+    assert trial.rows("child") == [(n, value + 1) for n, value in wanted]
+
+
 # commits of ours that nobody accepted
 
 
@@ -396,3 +423,35 @@ def test_a_commit_of_a_task_that_was_never_accepted_is_noticed(trial: Deployment
     assert trial.rows("copy") == newest(trial, "copy") == [(n, n * (9 if n < 10 else 7)) for n in range(40)]
     reasons = trial.execute("select reason from invalidation where actor = 'audit'")
     assert any("never accepted" in str(reason) for (reason,) in reasons)
+
+
+def test_a_commit_that_was_still_to_be_adopted_is_judged_when_its_task_is_gone(trial: Deployment) -> None:
+    """Others published on top of it, so that it is served; what is computed in its place comes out equal."""
+    DeltaTable(str(trial.landing("numbers"))).update({"value": "n * 9"}, predicate="n < 10")
+    with trial.opened() as workspace:
+        workspace.state.invalidate("t.copy", ranges((0, 10)), "test", "test")
+    with pytest.raises(Killed):
+        trial.run("copy", step=Fault("delta committed", raising(Killed())))
+    [[worker]] = trial.execute("select worker from task where state = 'running'")
+    with trial.opened() as asleep:
+        asleep.state.register_worker(str(worker), {})
+        trial.execute("update task set lease_expires_at = clock() + interval '1 hour' where state = 'running'")
+        trial.land("numbers", range(40, 60))
+        with pytest.raises(Killed):
+            trial.run("copy", step=Fault("published", raising(Killed())))
+        assert not any(runtime_audit.audit(asleep.site, asleep.state, asleep.state.world()))
+    trial.model("copy", COPY.replace("value", "value + 1 as value"))
+    with trial.opened() as workspace:
+        apply(workspace)
+    trial.model("copy", COPY)
+    assert trial.run().failed == 0
+    wanted = [(n, n * (9 if n < 10 else 7)) for n in range(60)]
+    assert trial.rows("copy") == wanted
+    assert trial.rows("child") == [(n, value + 1) for n, value in wanted]
+
+
+def test_without_that_its_rows_are_news_to_nobody(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control: everything up to the newest commit counts as judged."""
+    monkeypatch.setattr(runtime_audit, "settled", lambda latest, *_: latest)
+    with pytest.raises(AssertionError):
+        test_a_commit_that_was_still_to_be_adopted_is_judged_when_its_task_is_gone(trial)

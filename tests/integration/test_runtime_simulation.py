@@ -16,12 +16,14 @@ import pytest
 from deltalake import DeltaTable
 from deployment import Deployment
 from faults import Fault, Killed, raising
+from fuzzing import FUZZ
 
 from penstock.errors import EngineError, UsageError
 from penstock.intervals import ranges
 from penstock.runtime.verifying import verify
 
-SEEDS = [int(seed) for seed in os.environ.get("PENSTOCK_SIMULATION_SEEDS", "1 2 3").split()]
+_SEEDS = " ".join(map(str, range(1, 21))) if FUZZ else "1 3"
+SEEDS = [int(seed) for seed in os.environ.get("PENSTOCK_SIMULATION_SEEDS", _SEEDS).split()]
 STEPS = int(os.environ.get("PENSTOCK_SIMULATION_STEPS", "30"))
 LABELS = ("claimed", "intended", "computed", "files written", "staged", "locked", "table created", "head loaded",
           "delta committed", "recorded", "published")  # fmt: skip

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -17,15 +20,18 @@ from object_store import ObjectStore, object_store
 
 from penstock.engine.changes import log_changes
 from penstock.engine.files import PositionColumn
+from penstock.engine.glance import goes_on
 from penstock.engine.handle import (
     FeatureUnsupported,
     SnapshotGone,
     StoreFault,
     TableForbidden,
     UnreadableLog,
+    commits,
     open_table,
 )
-from penstock.engine.storage import place
+from penstock.engine.storage import place, read_text
+from penstock.engine.store_client import StoreClient
 from penstock.errors import SourceError
 from penstock.intervals import ranges
 from penstock.models import Source
@@ -205,3 +211,61 @@ def test_one_client_serves_all_files_of_a_table(store: ObjectStore) -> None:
     other, _ = place(store.location("others"), "a", store.options)
     assert first is again
     assert first is not other
+
+
+# who waits for a store that does not answer
+
+
+def longest_pause(store: ObjectStore, act: Callable[[], object]) -> float:
+    """How long another thread stood still while this was asked of a store that answers after a second."""
+    pauses: list[float] = []
+    begun, done = threading.Event(), threading.Event()
+
+    def ask() -> None:
+        begun.set()
+        act()
+        done.set()
+
+    def tick() -> None:
+        last, began = time.monotonic(), time.monotonic()
+        while not done.wait(0.005):
+            now = time.monotonic()
+            pauses.append(now - last)
+            last = now
+            if now - began > 1:
+                store.go_on()
+
+    asking = threading.Thread(target=ask, daemon=True)
+    store.hang()
+    asking.start()
+    assert begun.wait(30)
+    tick()
+    store.go_on()
+    return max(pauses, default=0.0)
+
+
+@pytest.mark.parametrize("what", ["open", "open a snapshot", "text", "glance", "commits", "checkpoint"])
+def test_others_go_on_while_a_store_does_not_answer(store: ObjectStore, what: str) -> None:
+    location, storage = store.location("numbers"), {**store.options, "timeout": "5s"}
+    asked: dict[str, Callable[[], object]] = {
+        "open": lambda: open_table(location, storage=storage),
+        "open a snapshot": lambda: open_table(location, version=1, storage=storage),
+        "text": lambda: read_text(location, f"_delta_log/{1:020d}.json", storage),
+        "glance": lambda: goes_on(location, 1, storage),
+        "commits": lambda: list(commits(location, 0, 2, storage)),
+        "checkpoint": lambda: read_text(location, "_delta_log/_last_checkpoint", storage),
+    }
+    assert longest_pause(store, asked[what]) < 2.5
+
+
+def test_control_a_file_that_is_opened_without_asking_first_stops_everybody(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StoreClient, "_await_answer", lambda *_: None)
+    storage = {**store.options, "timeout": "4s"}
+    assert longest_pause(store, lambda: refused(store.location("numbers"), storage)) > 2.5
+
+
+def refused(location: str, storage: dict[str, str]) -> None:
+    with suppress(SourceError):
+        read_text(location, f"_delta_log/{2:020d}.json", storage)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from account import MOST_CONFLICTS, RETRIES
 from arrow_engine import ArrowEngine
 from deployment import Deployment
 from faults import Fault
@@ -24,7 +25,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from trial import MODELS, MOST_CONFLICTS, RETRIES, Trial, mixed
+from trial import MODELS, Trial, mixed
 
 from penstock.engine.job import HeadMoved, Staged, Step
 from penstock.engine.publish import FileSetChanged
@@ -203,7 +204,7 @@ def done(trial: Trial, act: str, lease: Lease, by: int | None = None) -> None:
 
 
 def test_whatever_is_called_in_whatever_order_the_promises_hold(new_trial: NewTrial) -> None:
-    run_state_machine_as_test(machine(new_trial), settings=effort(40))
+    run_state_machine_as_test(machine(new_trial), settings=effort(20))
 
 
 # scripts: each one passes, and each one sees one mechanism missing

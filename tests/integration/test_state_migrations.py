@@ -62,6 +62,28 @@ def _shape(database: Database) -> list[tuple[object, ...]]:
     ).fetchall()
 
 
+def test_what_a_sentence_said_of_a_source_becomes_columns(database: Database) -> None:
+    known = migrations()
+    migrate(database, tuple(one for one in known if one.name < "0010"))
+    told = {
+        "a": "watched through Spark (no 'x (y)' here); its change feed tells what changed",
+        "b": "watched through Spark (why; so); without a change feed, so each new snapshot is a change of all of it",
+        "c": None,
+    }
+    connection = database.connection
+    for name, words in told.items():
+        connection.execute(
+            "insert into model (id, type, lineage, config, max_inflight, retries) "
+            "values (%s, 'source', 'l', '{}', 1, 0)",
+            [name],
+        )
+        connection.execute("insert into source (model, columns, watched) values (%s, '{}', %s)", [name, words])
+    migrate(database)
+    rows = connection.execute("select model, only_spark, change_feed from source order by 1").fetchall()
+    assert rows == [("a", "no 'x (y)' here", True), ("b", "why; so", False), ("c", None, None)]
+    database.close()
+
+
 def test_an_edited_migration_is_refused(database: Database) -> None:
     migrate(database)
     first, *rest = migrations()

@@ -29,14 +29,18 @@ FILL = [
     "analyze task, attempt, frontier, coverage",
 ]
 GROWING = {"task", "attempt", "coverage", "frontier"}
+NEXT = str(2**62)
+"""A transaction that is still to come: whoever looks again asks for few tasks of very many, never for all of them."""
 HOT: dict[str, dict[str, object]] = {
     "claim": {"worker": "w", "models": ["core.a"], "lease_seconds": 1.0},
     "heartbeat": {"tasks": [1], "attempts": [1], "tokens": [uuid4()], "lease_seconds": 1.0},
     "fence": {"task": 1, "attempt": 1, "token": uuid4()},
     "abandoned_tasks": {"own_worker": None},
     "live_workers": {},
-    "world_moment": {"since": "5"},
+    "world_moment": {"since": NEXT},
     "world_tasks": {"generations": [1], "dead_since": None},
+    "changed_tasks": {"generations": [1], "since": NEXT, "ids": [1, 2]},
+    "covered_after": {"generations": [1, 2], "through": [5, 6]},
     "read_signed_rows": {"generations": [1, 2], "through": [5, 6]},
     "count_unfolded": {"generation": 1, "most": 1000},
     "connected_rows": {"generation": 1, "ranges": ranges((0, 10))},

@@ -16,6 +16,7 @@ from penstock.planner.coverage import invalidated, published
 from penstock.state import invalidation
 from penstock.state.folding import Fold, SignedRun, extended
 from penstock.state.publication import Publication
+from penstock.state.statements import statements
 from penstock.tasks import ChunkResult, Lease
 
 if TYPE_CHECKING:
@@ -220,6 +221,38 @@ def test_a_forgotten_table_is_counted_from_its_new_beginning(story: Story) -> No
     assert snapshots(story) == (1, 1)
 
 
+def judged_late(story: Story) -> tuple[int | None, int | None]:
+    """A judgement of snapshot 9 that comes when the table of then is gone and another one lies in its place."""
+    story.build((0, 10), (10, 20), snapshot=8)
+    seen = story.generation()
+    story.state.forget_table(seen.no, 8)
+    story.build((0, 10), snapshot=1)
+    story.state.judged(seen, 9)
+    return snapshots(story)
+
+
+def test_a_judgement_of_a_table_that_was_forgotten_changes_nothing(story: Story) -> None:
+    assert judged_late(story) == (1, 1)
+
+
+def test_a_judgement_counts_once_for_the_table_that_was_seen(story: Story) -> None:
+    story.build((0, 10), snapshot=8)
+    seen = story.generation()
+    story.state.judged(seen, 9)
+    assert snapshots(story) == (8, 9)
+    story.state.judged(seen, 10)
+    assert snapshots(story) == (8, 9), "somebody has judged since"
+
+
+def test_control_a_judgement_of_whatever_is_there_leaves_the_audit_blind(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        statements(), "judged", "update generation set audited_snapshot = %(snapshot)s where no = %(generation)s"
+    )
+    assert judged_late(story) == (1, 9)
+
+
 def made_anew(story: Story, second: int, *, written: bool = True) -> tuple[IntervalSet, tuple[int | None, int | None]]:
     """Publish at snapshot 4, and once more at `second`; what is stale then, and the snapshots."""
     story.build((0, 10), (10, 20), snapshot=4)
@@ -269,9 +302,7 @@ def test_a_commit_of_somebody_else_below_ours_is_still_to_be_judged(story: Story
     story.build((10, 20), snapshot=3)
     story.build((20, 30), snapshot=4)
     assert snapshots(story) == (4, 1)
-    number = story.generation().no
-    story.state.judged(number, 4)
-    story.state.judged(number, 2)
+    story.state.judged(story.generation(), 4)
     assert snapshots(story) == (4, 4)
     story.build((30, 40), snapshot=5)
     assert snapshots(story) == (5, 5)

@@ -97,7 +97,7 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
         "intend": lambda: state.intend(lease, {}, None, ""),
         "publishing": publish,
         "accept_snapshot": lambda: state.accept_snapshot(no, 1, 2),
-        "judged": lambda: state.judged(no, 1),
+        "judged": lambda: state.judged(story.generation(), 1),
         "forget_table": lambda: state.forget_table(no, 1),
         "invalidate": lambda: state.invalidate("core.a", scope, "", "reader"),
         "invalidate_all": lambda: state.invalidate_all({"core.a": scope}, "", "reader"),

@@ -194,6 +194,56 @@ def test_a_second_look_reads_only_what_changed(story: Story, monkeypatch: pytest
     assert asked == [[0]], "no generation changed, and nobody's tasks were read"
 
 
+def tasks_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many tasks each statement brings from now on, by a list that grows."""
+    found: list[int] = []
+    sound = Database.rows
+
+    def rows(self: Database, name: str, make: object, /, **values: object) -> object:
+        made = sound(self, name, make, **values)  # type: ignore[arg-type]
+        if name in ("world_tasks", "changed_tasks"):
+            found.append(len(made))
+        return made
+
+    monkeypatch.setattr(Database, "rows", rows)
+    return found
+
+
+def test_what_failed_is_not_read_again_because_its_model_works_elsewhere(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for start in range(0, 60, 10):
+        story.state.fail(story.lease((start, start + 10)), "user", "bad", story.cost)
+    looking = story.connect()
+    looking.world()
+    read = tasks_read(monkeypatch)
+    story.build((500, 510))
+    assert looking.world().work["core.a"].dead_tasks == 6
+    assert max(read) == 1, "the task that came to an end"
+    read.clear()
+    story.build((0, 10))
+    looking.world()
+    assert max(read) <= 3, "that task, the one before it, and what had failed there"
+    assert as_planned(looking.world()) == as_planned(story.connect().world())
+    assert looking.world().work["core.a"].dead_tasks == 5
+
+
+def test_an_older_failure_counts_again_when_the_later_one_is_let_go(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of those that ended alike only the last is remembered."""
+    looking = story.connect()
+    for _ in range(2):
+        story.enqueue(story.order((0, 10)))
+        story.state.cancel_model("core.a", "me")
+        story.execute("update task set state = 'cancelled', held_until = 'infinity', finished_at = clock()")
+    assert looking.world().work["core.a"].cancelled == ranges((0, 10))
+    story.execute("update task set held_until = null where id = (select max(id) from task)")
+    assert (
+        looking.world().work["core.a"].cancelled == ranges((0, 10)) == story.connect().world().work["core.a"].cancelled
+    )
+
+
 def test_an_attempt_reads_its_model_and_what_that_is_made_of(story: Story) -> None:
     more = Definition("more.m", "interval", "f", "second", "ts", {}, (("raw.events", 0, 0, 0, 0, False),))
     story.state.apply("r2", b"", {}, (*story.definitions(), more))

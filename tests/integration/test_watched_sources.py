@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from deployment import Deployment
 
+from penstock.engine import handle
 from penstock.engine.changes import CommitChanges, LogChanges
 from penstock.engine.foreign import ForeignSeen
+from penstock.engine.storage import Storage
 from penstock.errors import SourceError
 from penstock.intervals import EVERYTHING, IntervalSet, ranges
 from penstock.runtime.observing import NeedsSpark, Observer, Seen, Sight, keep
@@ -60,12 +63,24 @@ class Trial:
         assert seen.record.error is None
         return seen.changed.ranges
 
-    def commit(self) -> None:
+    def commit(self, operation: str = "WRITE") -> None:
         """One more commit, which only Spark understands."""
         log = self.deployment.landing("numbers") / "_delta_log"
         self.spark.seen = replace(self.spark.seen, snapshot=self.spark.seen.snapshot + 1)
-        action = {"protocol": NEWER}
-        (log / f"{self.spark.seen.snapshot:020d}.json").write_text(json.dumps(action) + "\n")
+        actions = [{"commitInfo": {"operation": operation}}, {"protocol": NEWER}]
+        text = "".join(json.dumps(one) + "\n" for one in actions)
+        (log / f"{self.spark.seen.snapshot:020d}.json").write_text(text)
+
+    def expired(self) -> object:
+        return self.deployment.status("raw.numbers")["expired_before"]
+
+    def expire(self) -> None:
+        """The rows below 5 leave, and the feed tells it."""
+        gone = CommitChanges(Changed(ranges((0, 5))), only_deletes=True, taken=ranges((0, 5)), first=5)
+        self.spark.feed = LogChanges((gone,))
+        self.spark.seen = replace(self.spark.seen, low=5)
+        assert self.changed() == ranges()
+        assert self.expired() == 5
 
 
 @pytest.fixture
@@ -140,8 +155,118 @@ def test_another_table_id_from_spark_is_another_table(trial: Trial) -> None:
 
 
 def test_rows_that_the_feed_saw_leave_at_the_old_end_have_expired(trial: Trial) -> None:
-    gone = CommitChanges(Changed(ranges((0, 5))), only_deletes=True, taken=ranges((0, 5)), first=5)
-    trial.spark.feed = LogChanges((gone,))
-    trial.spark.seen = replace(trial.spark.seen, low=5)
+    trial.expire()
+
+
+@pytest.mark.parametrize("feeds", [False, True])
+@pytest.mark.parametrize("recheck", [False, True])
+def test_a_restore_brings_back_what_had_expired(trial: Trial, feeds: bool, recheck: bool) -> None:
+    trial.expire()
+    trial.spark.seen = replace(trial.spark.seen, low=0, feeds=feeds)
+    trial.spark.feed = changes((0, 5))
+    trial.commit("RESTORE")
+    if recheck:
+        trial.deployment.source("numbers", SOURCE + "recheck: 15\n")
+    with trial.deployment.opened() as workspace:
+        changed = replace(trial, workspace=workspace).changed()
+    assert changed == (ranges((0, 5)) if feeds else ranges((25, 40)) if recheck else EVERYTHING)
+    assert trial.expired() is None
+
+
+def forgotten(trial: Trial) -> None:
+    """A RESTORE whose commit is gone by the time anybody looks, as after a checkpoint that came later."""
+    trial.commit("RESTORE")
+    gone = trial.spark.seen.snapshot
+    trial.commit()
+    place = trial.deployment.landing("numbers")
+    log = place / "_delta_log"
+    DeltaTable(place, version=0).create_checkpoint()
+    (log / f"{0:020d}.checkpoint.parquet").rename(log / f"{gone:020d}.checkpoint.parquet")
+    (log / "_last_checkpoint").unlink()
+    for version in range(gone + 1):
+        (log / f"{version:020d}.json").unlink()
+    trial.deployment.move_clock(3601)  # a full scan is due: the next commit is not there to be seen
+
+
+def after_many(trial: Trial) -> None:
+    """A RESTORE after more commits than anybody reads."""
+    for _ in range(3):
+        trial.commit()
+    trial.commit("RESTORE")
+
+
+@pytest.mark.parametrize("act", [forgotten, after_many])
+def test_a_restore_that_nobody_can_or_will_read_brings_back_what_had_expired(
+    trial: Trial, act: Callable[[Trial], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial.expire()
+    read = counted(monkeypatch)
+    monkeypatch.setattr("penstock.engine.changes.MOST_COMMITS", 3)
+    trial.spark.seen = replace(trial.spark.seen, low=0)
+    trial.spark.feed = changes((0, 5))
+    act(trial)
+    assert trial.changed() == ranges((0, 5))
+    assert trial.expired() is None
+    assert len(read) <= 3
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The commits that are read from now on."""
+    read: list[int] = []
+    usual = handle.commit_at
+
+    def reading(location: str, version: int, storage: Storage | None = None) -> handle.LogCommit | None:
+        read.append(version)
+        return usual(location, version, storage)
+
+    monkeypatch.setattr(handle, "commit_at", reading)
+    return read
+
+
+def test_as_many_commits_as_are_read_tell_a_late_row_from_a_restore(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial.expire()
+    monkeypatch.setattr("penstock.engine.changes.MOST_COMMITS", 3)
+    trial.spark.seen = replace(trial.spark.seen, low=3)
+    trial.spark.feed = changes((3, 4))
+    for _ in range(3):
+        trial.commit()
     assert trial.changed() == ranges()
-    assert trial.deployment.status("raw.numbers")["expired_before"] == 5
+    assert trial.expired() == 5
+
+
+def test_a_late_row_does_not_bring_back_what_has_expired(trial: Trial) -> None:
+    trial.expire()
+    trial.spark.seen = replace(trial.spark.seen, low=3)
+    trial.spark.feed = changes((3, 4))
+    trial.commit()
+    assert trial.changed() == ranges()
+    assert trial.expired() == 5
+    assert trial.deployment.status("raw.numbers")["ignored_since"] is not None
+
+
+def test_control_without_the_word_of_the_log_a_restore_is_a_late_row(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial.expire()
+    trial.spark.seen = replace(trial.spark.seen, low=0)
+    trial.spark.feed = changes((0, 5))
+    trial.commit("RESTORE")
+    monkeypatch.setattr("penstock.engine.changes.rewinds", lambda *_: False)
+    assert trial.changed() == ranges()
+    assert trial.expired() == 5
+
+
+def test_words_about_a_feed_do_not_turn_it_on(trial: Trial) -> None:
+    """The name of a feature stands in the sentence for people, and decides nothing."""
+    feature = "its change feed"
+    log = trial.deployment.landing("numbers") / "_delta_log"
+    newer = {**NEWER, "readerFeatures": [feature], "writerFeatures": [feature]}
+    (log / f"{1:020d}.json").write_text(json.dumps({"protocol": newer}) + "\n")
+    trial.spark.seen = replace(trial.spark.seen, feeds=False)
+    trial.spark.feed = changes((13, 14))
+    assert trial.changed() == EVERYTHING
+    assert trial.spark.asked == ["seen"]
+    reason = str(trial.deployment.status("raw.numbers")["reason"])
+    assert feature in reason and "without a change feed" in reason

@@ -331,7 +331,7 @@ def test_negative_control_a_reset_without_its_note_loses_rows(
 ) -> None:
     """The audit goes by the note: one that names no ranges passes for a commit that changed nothing."""
 
-    def silent(location: str, emptying: Emptying, storage: object = None) -> int | None:
+    def silent(location: str, emptying: Emptying, storage: object, head: object) -> object:
         return empty(location, Emptying(emptying.task, emptying.model, emptying.generation, NOTHING), None)
 
     monkeypatch.setattr("penstock.runtime.resetting.empty", silent)

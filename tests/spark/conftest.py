@@ -14,7 +14,10 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deployment import Deployment
+from postgres_server import PostgresServer, own_server
 
+from penstock.engine.delta import DeltaEngine
 from penstock.engine.files import PositionColumn
 from penstock.engine.job import InputRead, Job, Rendering, Staged
 from penstock.engine.publish import FileSetChanged, publish
@@ -52,6 +55,31 @@ def session() -> Iterator[Session]:
     started = Session(SparkSettings(cache=cache_folder(), environ=environ, conf=conf, storage=storage, quick=True))
     yield started
     started.stop()
+
+
+class Borrowed(DeltaEngine):
+    """The session that all tests share: neither a run nor a role may end it."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session.settings, {})
+        self.session = session
+
+    def stop(self, *, quick: bool = False) -> None:
+        return
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[PostgresServer]:
+    with own_server() as started:
+        yield started
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, server: PostgresServer, session: Session) -> Deployment:
+    """An empty project with a schema of its own, worked on by the shared session."""
+    made = Deployment.empty(tmp_path, f"{server.dsn} options='-c synchronous_commit=off'")
+    made.engine = Borrowed(session)  # type: ignore[assignment]
+    return made
 
 
 @dataclass

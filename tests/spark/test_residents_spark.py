@@ -18,10 +18,9 @@ from deltalake import DeltaTable
 from deployment import Deployment, commit
 from faults import Fault
 from network import Proxy
-from postgres_server import PostgresServer, own_server
+from postgres_server import PostgresServer
 from residents import covers, residing, until
 
-from penstock.engine.delta import DeltaEngine
 from penstock.engine.session import Session
 from penstock.engine.stage import group
 from penstock.intervals import ranges
@@ -46,31 +45,12 @@ def sleeping(milliseconds: int) -> str:
     )
 
 
-class Borrowed(DeltaEngine):
-    """The session that all these tests share: no role may end it."""
-
-    def __init__(self, session: Session) -> None:
-        super().__init__(session.settings, {})
-        self.session = session
-
-    def stop(self, *, quick: bool = False) -> None:
-        return
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with own_server() as started:
-        yield started
-
-
 @pytest.fixture
-def trial(tmp_path: Path, server: PostgresServer, session: Session) -> Deployment:
-    made = Deployment.empty(tmp_path, f"{server.dsn} options='-c synchronous_commit=off'")
-    made.engine = Borrowed(session)  # type: ignore[assignment]
-    made.write("penstock.yml", (tmp_path / "penstock.yml").read_text() + CONFIG)
-    made.source("events", "axis: number\nscan: {incremental: 1s, full: 1h}\n")
-    made.land("events", range(10))
-    return made
+def trial(deployment: Deployment) -> Deployment:
+    deployment.write("penstock.yml", (deployment.root / "penstock.yml").read_text() + CONFIG)
+    deployment.source("events", "axis: number\nscan: {incremental: 1s, full: 1h}\n")
+    deployment.land("events", range(10))
+    return deployment
 
 
 def begin(trial: Deployment, slow: str, matter: str = "") -> None:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from deployment import Deployment
-from postgres_server import PostgresServer, own_server
 
-from penstock.engine.delta import DeltaEngine
 from penstock.engine.handle import FeatureUnsupported, open_table
 from penstock.engine.session import Session
 from penstock.intervals import ranges
@@ -23,32 +19,13 @@ ALWAYS = "axis: number\ncompleteness: inclusive\nscan: {incremental: 0, full: 1h
 COPY = "select n, value from {{ ref('raw.numbers') }}"
 
 
-class Borrowed(DeltaEngine):
-    """The session that all these tests share: no run may end it."""
-
-    def __init__(self, session: Session) -> None:
-        super().__init__(session.settings, {})
-        self.session = session
-
-    def stop(self, *, quick: bool = False) -> None:
-        return
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with own_server() as started:
-        yield started
-
-
 @pytest.fixture
-def trial(tmp_path: Path, server: PostgresServer, session: Session) -> Deployment:
-    made = Deployment.empty(tmp_path, f"{server.dsn} options='-c synchronous_commit=off'")
-    made.engine = Borrowed(session)  # type: ignore[assignment]
-    made.source("numbers", ALWAYS)
-    made.model("copy", COPY)
-    made.land("numbers", range(20))
-    made.land("numbers", range(20, 40))
-    return made
+def trial(deployment: Deployment) -> Deployment:
+    deployment.source("numbers", ALWAYS)
+    deployment.model("copy", COPY)
+    deployment.land("numbers", range(20))
+    deployment.land("numbers", range(20, 40))
+    return deployment
 
 
 def make_newer(trial: Deployment, *, feeds: bool) -> None:

@@ -19,7 +19,7 @@ from memory_append import Rule, check_key, keys_of
 from memory_tables import Rows
 
 from penstock.engine.append import searched
-from penstock.engine.bags import Bag, differing
+from penstock.engine.chunk_rows import ChunkRows, differing
 from penstock.engine.compare import Comparison
 from penstock.engine.files import DataFile, PositionColumn, TableSnapshot
 from penstock.engine.head import Head
@@ -342,7 +342,7 @@ def _chunk(
     return StagedChunk(chunk, new.rows, new, changed, differs)
 
 
-def _bag(job: Job, rows: pa.Table | None) -> Bag:
+def _bag(job: Job, rows: pa.Table | None) -> ChunkRows:
     placed = [] if rows is None else zip(rows[job.position.name].to_pylist(), _plain(rows), strict=True)
     return Counter((position, repr(row)) for position, row in placed)
 

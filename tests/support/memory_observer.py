@@ -109,7 +109,8 @@ class MemoryObserver:
         if not found and accepted < latest:
             state.accept_snapshot(generation.no, accepted, latest)
         elif len(foreign) == len(found) or latest == accepted:
-            state.judged(generation.no, latest)
+            open_ = (one.version for one in found if one.entry.task is not None and owned.get(one.entry.task) is False)
+            state.judged(generation, min(open_, default=latest + 1) - 1)
 
 
 def unknown(name: str) -> SourceRecord:

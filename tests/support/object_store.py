@@ -48,9 +48,12 @@ class ObjectStore:
         """Every request gets this status; None: what it asks for."""
         self._say("status", status)
 
-    def hang(self) -> None:
-        """Nobody gets an answer, until further notice."""
-        self._say("hang", None)
+    def hang(self, opening: str | None = None) -> None:
+        """Nobody gets an answer, until further notice; with `opening` nobody who asks how large this file is.
+
+        To ask whether it is there is another thing: that is answered until the file was read once.
+        """
+        self._say("hang", opening)
 
     def go_on(self) -> None:
         self._say("go on", None)
@@ -59,7 +62,7 @@ class ObjectStore:
         """What was asked since the last time."""
         return list(self._say("asked", None))
 
-    def _say(self, word: str, value: int | None) -> list[str]:
+    def _say(self, word: str, value: int | str | None) -> list[str]:
         self._told.write(json.dumps([word, value]) + "\n")
         self._told.flush()
         answer: list[str] = json.loads(self._said.readline())
@@ -84,15 +87,25 @@ class _Shelf:
         self.root, self.status = root, 0
         self.answering = threading.Event()
         self.answering.set()
+        self.opening: str | None = None
+        self.read = False
         self.asked: list[str] = []
 
-    def heard(self, word: str, value: int | None) -> list[str]:
+    def heard(self, word: str, value: int | str | None) -> list[str]:
         asked, self.asked = self.asked, [] if word == "asked" else self.asked
         if word == "status":
-            self.status = value or 0
-        elif word in ("hang", "go on"):
-            (self.answering.clear if word == "hang" else self.answering.set)()
+            self.status = int(value or 0)
+        elif word == "go on":
+            self.answering.set()
+        elif word == "hang":
+            self.opening, self.read = None if value is None else str(value), False
+            self.answering.clear()
         return asked if word == "asked" else []
+
+    def wait(self, command: str, key: str) -> None:
+        if self.opening is None or (self.read and (command, key) == ("HEAD", self.opening)):
+            self.answering.wait()
+        self.read |= (command, key) == ("GET", self.opening)
 
 
 def serve(store: _Shelf) -> None:
@@ -112,7 +125,7 @@ def serve(store: _Shelf) -> None:
             parts = urlsplit(self.path)
             key = unquote(parts.path).removeprefix(f"/{BUCKET}").lstrip("/")
             store.asked.append(f"{self.command} {key or 'list'}")
-            store.answering.wait()
+            store.wait(self.command, key)
             if store.status:
                 self._send(store.status, b"<Error><Code>Refused</Code><Message>refused</Message></Error>")
             elif not key:

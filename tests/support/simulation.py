@@ -211,7 +211,8 @@ class Simulation:
     def tell(self, text: str) -> None:
         self.log.append(f"{self.seconds / 86400:8.4f}  {text}")
 
-    def told(self, last: int = 150) -> str:
+    def told(self, last: int = 1000) -> str:
+        """Beside others a story may not come out the same again: what went wrong early must be told at once."""
         return "\n".join([f"PENSTOCK_SEED={self.seed}", *self.log[-last:]])
 
     # how time passes

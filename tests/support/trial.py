@@ -1,39 +1,32 @@
-"""The control plane tried by many hands: every act is done in the database and written into a small account beside it.
+"""The control plane tried by many hands: every act is done in the database and written into the account beside it.
 
 Each act says first what it expects. Whoever does not own a task must be refused and change no row at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Literal, TypeVar
-from uuid import UUID
 
-from invariants import violations
+from account import MAX_INFLIGHT, RETRIES, Account, Build, Worker
 from kept import empty, stop_clock
 
-from penstock.errors import ErrorClass, LeaseLostError, StateError
-from penstock.intervals import NOTHING, IntervalSet
-from penstock.planner.breaker import pieces
+from penstock.errors import ErrorClass, StateError
+from penstock.intervals import IntervalSet
 from penstock.planner.coverage import invalidated, published
-from penstock.state import failure, folding
+from penstock.state import failure
 from penstock.state.store import State
-from penstock.tasks import ChunkResult, Commit, Frontier, Lease, Order, Pin
+from penstock.tasks import ChunkResult, Commit, Frontier, Lease, Pin
 
 if TYPE_CHECKING:
     from conftest import Story
 
 T = TypeVar("T")
 LEASE_SECONDS = 120.0
-RETRIES = 2
-MAX_INFLIGHT = 2
-MOST_CONFLICTS = 10
 MODELS = ("core.a", "core.b")
-ACTIVE = ("queued", "running", "retrying")
 How = Literal["record", "nothing", "crash", "adopt"]
 
 
@@ -41,66 +34,12 @@ class Crash(Exception):  # noqa: N818  stands for a process that ends
     """In the middle of a publication."""
 
 
-@dataclass
-class Entry:
-    """What the account says of one task."""
-
-    id: int
-    order: Order
-    generation: int
-    state: str = "queued"
-    attempt: int = 0
-    run_after: float = 0.0
-    lease: Lease | None = None
-    expires: float = 0.0
-    outcomes: list[str | None] = field(default_factory=list)
-    endings: list[tuple[str, str, float]] = field(default_factory=list)
-    """The class, the worker and the time of every attempt that failed or was lost."""
-    intents: dict[int, int] = field(default_factory=dict)
-    """By attempt: the epoch that its last intent was told."""
-    before_claim: tuple[str, float] = ("queued", 0.0)
-    is_part: bool = False
-
-    @property
-    def active(self) -> bool:
-        return self.state in ACTIVE
-
-
-@dataclass
-class Build:
-    """What the account says of one generation."""
-
-    covered: IntervalSet = NOTHING
-    stale: IntervalSet = NOTHING
-    epoch: int = 0
-    snapshot: int = 0
-    marks: list[tuple[int, IntervalSet]] = field(default_factory=list)
-
-
-@dataclass
-class Worker:
-    name: str
-    state: State
-    presence: State
-    """Its second connection: the session lock of a living worker."""
-    alive: bool = True
-    heard: float = 0.0
-    """When it last sent a heartbeat."""
-
-
-class Trial:
-    """One deployment, some workers, and every lease that was ever handed out."""
+class Trial(Account):
+    """One deployment and some workers: what planners, people, time and workers do."""
 
     def __init__(self, story: Story, workers: Sequence[tuple[State, State]]) -> None:
-        self.story, self.now, self.revision = story, 0.0, 1
-        self.tasks: dict[int, Entry] = {}
-        self.builds: dict[int, Build] = {}
-        self.leases: list[Lease] = []
-        self.accepted: dict[int, list[UUID]] = {}
-        self.stored: dict[UUID, tuple[str, int | None]] = {}
-        """By token: how its attempt ended."""
-        self.following: dict[UUID, str] = {}
-        """By token: what followed from its failure."""
+        super().__init__(story)
+        self.revision = 1
         connection = story.state.database.connection
         empty(connection)
         stop_clock(connection, 0)
@@ -307,146 +246,6 @@ class Trial:
         known = self.stored.get(lease.token) if self._is_genuine(lease) else None
         assert (found and (found.outcome, found.snapshot)) == known
 
-    # how it is looked at
-
-    @property
-    def entries(self) -> list[Entry]:
-        return list(self.tasks.values())
-
-    @property
-    def held(self) -> list[Lease]:
-        return [one.lease for one in self.entries if one.lease]
-
-    def holds(self, lease: Lease) -> bool:
-        return self.tasks[lease.task].lease == lease
-
-    @contextmanager
-    def refused(self, lease: Lease) -> Iterator[None]:
-        """The block runs to its end for whoever owns the task; for all others it is refused and changes nothing."""
-        if self.holds(lease):
-            yield
-            return
-        with self.unchanged():
-            try:
-                yield
-            except LeaseLostError:
-                return
-            raise AssertionError(f"attempt {lease.attempt} of task {lease.task} was not refused")
-
-    @contextmanager
-    def unchanged(self, but: Sequence[str] | None = ()) -> Iterator[None]:
-        """No row of any table differs afterwards, except in the tables named; None: any may."""
-        before = None if but is None else self._checksums()
-        yield
-        if before is not None:
-            after = self._checksums()
-            assert [name for name in after if after[name] != before[name] and name not in (but or ())] == []
-
-    def check(self) -> None:
-        """The database says what the account says, and nothing that may never be."""
-        assert violations(self.story.state.database.connection) == []
-        assert max((len(tokens) for tokens in self.accepted.values()), default=0) <= 1, "accepted twice"
-        found = {
-            (id_, state, attempt, token, expires)
-            for id_, state, attempt, token, expires in self.story.execute(
-                "select id, state, attempt, lease_token, "
-                "extract(epoch from lease_expires_at - timestamptz '2026-01-01 00:00:00+00')::float8 from task"
-            )
-        }
-        assert found == {
-            (one.id, one.state, one.attempt, one.lease and one.lease.token, one.expires if one.lease else None)
-            for one in self.entries
-        }
-        outcomes = self.story.execute(
-            "select task, array_agg(outcome order by n) from attempt group by task order by task"
-        )
-        assert outcomes == [(one.id, one.outcomes) for one in self.entries if one.outcomes]
-        held = folding.read(self.story.state.database, self.builds, {})
-        assert {no: (one.covered, one.stale) for no, one in held.items()} == {
-            no: (one.covered, one.stale) for no, one in self.builds.items()
-        }
-        assert not any(one.stale - one.covered for one in held.values())
-
-    # the account
-
-    def _due(self, models: Collection[str] | None) -> set[int]:
-        running = [one.order.model for one in self.entries if one.state == "running"]
-        return {
-            one.id
-            for one in self.entries
-            if one.state in ("queued", "retrying")
-            and one.run_after <= self.now
-            and running.count(one.order.model) < MAX_INFLIGHT
-            and (models is None or one.order.model in models)
-        }
-
-    def _ended_badly(self, entry: Entry, lease: Lease, error_class: str) -> str:
-        """The budget in other words: engine failures and losses cost, conflicts do not, a user's mistake is final."""
-        entry.endings.append((error_class, lease.worker, self.now))
-        kinds = [kind for kind, *_ in entry.endings]
-        # whoever was heard of again had only lost its connection: that loss costs nothing
-        heard = {worker.name: worker.heard for worker in self.workers}
-        costly = [kind if kind != "lost" or heard[by] <= at else "" for kind, by, at in entry.endings]
-        spent = costly.count("engine") + costly.count("lost")
-        different = len({by for _, by, _ in entry.endings[-2:]}) == 2
-        lost_twice = costly[-2:-1] == ["lost"] and error_class == "lost" and different
-        over = {
-            "user": True,
-            "conflict": kinds.count("conflict") >= MOST_CONFLICTS,
-            "engine": spent > RETRIES,
-            "lost": spent > RETRIES or lost_twice,
-        }[error_class]
-        outcome = "lost" if error_class == "lost" else "failed"
-        if not over:
-            tries = spent if error_class == "engine" else kinds.count(error_class)
-            at_once = error_class == "lost" and tries <= 2
-            pause = 0.0 if at_once else min(2.0 ** (tries - 1), 300.0)
-            self._requeue(entry, "queued" if at_once else "retrying", pause, outcome)
-            return "retrying"
-        if error_class in ("user", "engine") and len(entry.order.chunks) > 1:
-            self._end(entry, "superseded", outcome)
-            parts = pieces(entry.order.chunks, probing=error_class == "user" and not entry.is_part)
-            self._note_tasks([replace(entry.order, chunks=part) for part in parts], split_from=entry.id)
-            return "split"
-        self._end(entry, "dead", outcome)
-        return "dead"
-
-    def _end(self, entry: Entry, state: str, outcome: str, *, snapshot: int | None = None) -> None:
-        if entry.lease:
-            entry.outcomes[-1] = outcome
-            self.stored[entry.lease.token] = (outcome, snapshot)
-        entry.state, entry.lease = state, None
-
-    def _requeue(self, entry: Entry, state: str, pause: float, outcome: str) -> None:
-        self._end(entry, state, outcome)
-        [[after]] = self.story.execute(
-            "select extract(epoch from run_after - timestamptz '2026-01-01 00:00:00+00')::float8 from task "
-            "where id = %s",
-            entry.id,
-        )
-        assert isinstance(after, float)
-        assert pause / 2 - 1e-3 <= after - self.now <= pause + 1e-3
-        entry.run_after = after
-
-    def _note_tasks(self, orders: Sequence[Order], split_from: int | None = None) -> None:
-        """The tasks that the database has and the account does not: exactly these."""
-        new = self.story.execute(
-            "select id, generation, chunks, split_from from task where id <> all (%s) order by id", list(self.tasks)
-        )
-        assert [(tuple(row[2]), row[3]) for row in new] == [(one.chunks, split_from) for one in orders]  # type: ignore[arg-type]
-        for (id_, generation, *_), order in zip(new, orders, strict=True):
-            assert isinstance(id_, int)
-            assert isinstance(generation, int)
-            assert self.model_of[generation] == order.model
-            self.tasks[id_] = Entry(id_, order, generation, run_after=self.now, is_part=split_from is not None)
-
-    def _note_builds(self) -> None:
-        rows = self.story.execute("select no, model from generation order by no")
-        self.model_of = {int(str(no)): str(model) for no, model in rows}
-        self.working = {model: no for no, model in self.model_of.items()}
-        for no in self.model_of:
-            self.builds.setdefault(no, Build())
-
     def _allow(self) -> None:
         self.story.execute("update model set retries = %s, max_inflight = %s", RETRIES, MAX_INFLIGHT)
 
@@ -454,9 +253,6 @@ class Trial:
         """The connection of the worker that has the lease, or of anybody."""
         names = [worker.name for worker in self.workers]
         return self.workers[names.index(lease.worker) if by is None else by % len(names)].state
-
-    def _is_genuine(self, lease: Lease) -> bool:
-        return lease in self.leases
 
     def _publish_in_vain(self, state: State, lease: Lease, how: How) -> None:
         try:
@@ -471,17 +267,6 @@ class Trial:
     def _commit(self, lease: Lease, build: Build, epoch: int, *, adopted: bool = False) -> Commit:
         chunks = tuple(ChunkResult(chunk, 1, True) for chunk in lease.order.chunks)
         return Commit(build.snapshot + 1, chunks, _frontier(lease), epoch, written=True, adopted=adopted)
-
-    def _checksums(self) -> dict[str, object]:
-        if not hasattr(self, "_sums"):
-            tables = self.story.execute(
-                "select quote_ident(tablename) from pg_tables where schemaname = current_schema() order by 1"
-            )
-            self._tables = [str(name) for (name,) in tables]
-            sums = (f"(select md5(string_agg(t::text, ';' order by t::text)) from {name} t)" for name in self._tables)
-            self._sums = f"select {', '.join(sums)}"
-        [values] = self.story.execute(self._sums)
-        return dict(zip(self._tables, values, strict=True))
 
 
 def again(act: Callable[[], T]) -> T:

@@ -12,7 +12,8 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from fuzzing import effort
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.planner import cadence as cadence_module
@@ -21,7 +22,7 @@ from penstock.state import schedules as schedules_module
 from penstock.state.records import ScheduleRecord
 from penstock.state.schedules import due_slots
 
-EXAMPLES = settings(max_examples=40, deadline=None)
+EXAMPLES = effort(20)
 ZONES = ("UTC", "Australia/Brisbane", "America/New_York", "Europe/Berlin")
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 

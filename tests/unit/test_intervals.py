@@ -140,3 +140,17 @@ def test_a_position_belongs_to_the_first_set_that_has_it(sets: list[IntervalSet]
     for one, left in zip(sets, newest(sets), strict=True):
         assert left == one - seen
         seen |= one
+
+
+@given(interval_sets)
+def test_backwards_is_the_same_the_other_way_round(one: IntervalSet) -> None:
+    assert list(reversed(one)) == list(one)[::-1]
+
+
+def test_who_asks_for_the_last_parts_makes_no_more_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    many = IntervalSet(tuple(range(100_000)))
+    sound = Interval.__post_init__
+    monkeypatch.setattr(Interval, "__post_init__", lambda self: (made.append(1), sound(self))[1])
+    assert next(iter(reversed(many))) == Interval(99_998, 99_999)
+    assert len(made) == 2, "the one that was asked for and the one it is compared with"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -279,12 +277,3 @@ def test_a_metric_that_is_missing_in_the_document_is_noticed() -> None:
     metrics = everything()
     metrics._counter("forgotten_total", "Never told.")
     assert told() != counted(metrics)
-
-
-def test_commands_that_do_not_serve_do_not_load_the_library() -> None:
-    said = (
-        "import sys; import penstock.cli.main, penstock.cli.asking, penstock.runtime.status, penstock.runtime.history"
-    )
-    code = f"{said}; print([m for m in sys.modules if m.startswith(('prometheus_client', 'http.server'))])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout == "[]\n"

@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import Literal
 
 import pytest
-from hypothesis import given, settings
+from fuzzing import effort
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.intervals import EVERYTHING, MIN_POSITION, NOTHING, Interval, IntervalSet
@@ -18,7 +19,7 @@ from penstock.planner.batches import Caps
 from penstock.planner.lanes import repairable
 from penstock.tasks import Lane, Order
 
-EXAMPLES = settings(max_examples=40, deadline=None)
+EXAMPLES = effort(20)
 positions = st.integers(-5, 60)
 sets = st.lists(st.tuples(positions, positions), max_size=6).map(IntervalSet.of)
 looks = st.sampled_from([0, 0, 0, 3, 8])

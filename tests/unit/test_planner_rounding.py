@@ -79,6 +79,19 @@ def test_a_strict_model_computes_its_stale_cells_and_no_other() -> None:
         assert sorted(chunks(seen, "repair")) == [(0, 10), (30, 40), (40, 50)]
 
 
+@pytest.mark.parametrize(("stale", "spans"), [(30, 30), (300, 1)])
+def test_very_many_cells_are_computed_with_those_between_them(stale: int, spans: int) -> None:
+    """A file each, and as many holes in the files of the others, is more work than a month at once."""
+    hours, every = 720, 720 // stale
+    seen = observation(
+        model(strict(HOUR), "s", widens=True),
+        replace(source("s", 0, hours * HOUR), bytes_per_position=2.0),
+        covered=ranges((0, hours * HOUR)),
+        stale=scattered(stale, every * HOUR),
+    )
+    assert len(IntervalSet.of(chunks(seen, "repair"))) == spans
+
+
 def test_explain_knows_the_span_that_a_fresh_position_is_computed_again_with() -> None:
     seen = cursor(ranges((10, 11), (30, 31)))
     assert explain(seen, 20).chunk == Interval(10, 31)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from penstock.intervals import NOTHING, ranges
+from penstock.runtime.pairs import listed
 from penstock.runtime.reopening import row, words
 from penstock.state.records import Cause, ReopeningRecord
 
@@ -39,7 +40,7 @@ def test_every_cause_has_its_words(cause: Cause, changes: dict[str, object], sai
 
 def test_a_row_says_when_and_whether_it_is_repaired() -> None:
     done = row(LATE)
-    json.dumps(done)
+    json.dumps(done, default=listed)
     assert (done["state"], done["repaired_at"], done["open"]) == ("repaired", "2026-01-01T12:00:00+00:00", [])
     waiting = row(replace(LATE, open=ranges((5, 10)), closed_at=None))
     assert (waiting["state"], waiting["repaired_at"], waiting["open"]) == ("open", None, [[5, 10]])

@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from functools import cache
 
-import pytest
-
-ROWS = ("pyarrow", "pyspark", "py4j", "pandas", "numpy")
-
-
-def imported(modules: str, names: tuple[str, ...]) -> str:
-    code = f"import sys, {modules}; print(*(name for name in {names} if name in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    return done.stdout.strip() or done.stderr
-
-
-@pytest.mark.parametrize("module", ["run", "changes", "status", "workspace"])
-def test_neither_arrow_nor_spark_is_imported_before_there_are_rows_to_look_at(module: str) -> None:
-    assert imported(f"penstock.runtime.{module}", ROWS) == ""
+ROWS = {"pyarrow", "pyspark", "py4j", "pandas", "numpy"}
+ENGINE = {"penstock.engine.session", "penstock.engine.job", "deltalake"}
+SERVING = {"prometheus_client", "http.server"}
+ASKING = ("cli.main", "cli.asking", "runtime.status", "runtime.history", "runtime.workspace")
+RUNNING = ("runtime.run", "runtime.changes")
+CODE = """
+import importlib, json, sys
+for group in sys.argv[1:]:
+    for module in group.split():
+        importlib.import_module("penstock." + module)
+    print(json.dumps(sorted(sys.modules)))
+"""
 
 
-@pytest.mark.parametrize("module", ["status", "workspace"])
-def test_whoever_only_asks_needs_no_engine(module: str) -> None:
-    assert imported(f"penstock.runtime.{module}", ("penstock.engine.session", "penstock.engine.job", "deltalake")) == ""
+@cache
+def imported() -> tuple[set[str], set[str]]:
+    """By all modules that only ask, and by them and those that run: what none of them imports, no single one does."""
+    groups = [" ".join(ASKING), " ".join(RUNNING)]
+    done = subprocess.run([sys.executable, "-c", CODE, *groups], check=True, capture_output=True, text=True)
+    asking, running = (set(json.loads(line)) for line in done.stdout.splitlines())
+    return asking, running
+
+
+def test_neither_arrow_nor_spark_is_imported_before_there_are_rows_to_look_at() -> None:
+    _, running = imported()
+    assert "penstock.runtime.run" in running
+    assert not running & ROWS
+
+
+def test_whoever_only_asks_needs_no_engine() -> None:
+    asking, _ = imported()
+    assert not asking & ENGINE
+
+
+def test_commands_that_do_not_serve_do_not_load_what_serves() -> None:
+    asking, _ = imported()
+    assert "penstock.cli.asking" in asking
+    assert not asking & SERVING

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 import pytest
-from hypothesis import given, settings
+from fuzzing import effort
+from hypothesis import given
 from hypothesis import strategies as st
 from observed import model as made
 from observed import strict
@@ -14,7 +15,7 @@ from observed import strict
 from penstock.models import IntervalModel, Model, Source
 from penstock.planner import Pattern, Selection
 
-EXAMPLES = settings(max_examples=50, deadline=None)
+EXAMPLES = effort(25)
 
 
 def model(name: str, *tags: str) -> IntervalModel:
