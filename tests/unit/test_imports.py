@@ -55,7 +55,7 @@ def test_a_command_that_reads_no_project_imports_next_to_nothing(
 
 def test_validate_parses_once_and_then_needs_yaml_alone(tmp_path: Path) -> None:
     root = written(tmp_path, SHOP)
-    assert heavy(root, "validate")[:2] == (0, {"yaml", "jinja2", "sqlglot"})
+    assert heavy(root, "validate")[:2] == (0, {"yaml", "sqlglot"})
     for typed in (("validate",), ("validate", "--json")):
         assert heavy(root, *typed) == (0, {"yaml"}, False)
 

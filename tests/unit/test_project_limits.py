@@ -16,7 +16,7 @@ from written_project import BASE, CONFIG, ORDERS, SHOP, front, mistakes, one_mod
 
 from penstock.errors import ProjectError, ProjectErrors
 from penstock.intervals import Interval
-from penstock.project import depth, limits, load, sandbox, templates
+from penstock.project import depth, jinja, limits, load, sandbox
 from penstock.project.analysis import Facts, QueryProblem
 from penstock.project.limits import MAX_CHARACTERS, MAX_DIGITS, MAX_FILE_BYTES, MAX_NAME, MAX_NESTING, MAX_SECONDS
 from penstock.project.query import analyse
@@ -116,16 +116,16 @@ def test_a_template_may_be_as_deep_as_documented(kind: str) -> None:
     opened, inner, closed, most = TEMPLATES[kind]
     before = sys.getrecursionlimit()
     with soon():
-        templates._parsed("{{ " + opened * most + inner + closed * most + " }}").template()
+        jinja._parsed("{{ " + opened * most + inner + closed * most + " }}").template()
     assert sys.getrecursionlimit() == before
     with soon(), pytest.raises(TemplateProblem, match="128 levels" if kind == "brackets" else "64 operators"):
-        templates._parsed("{{ " + opened * (most + 1) + inner + closed * (most + 1) + " }}")
+        jinja._parsed("{{ " + opened * (most + 1) + inner + closed * (most + 1) + " }}")
 
 
 def test_negative_control_without_room_documented_templates_are_too_deep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(templates, "deep", nullcontext)
+    monkeypatch.setattr(jinja, "deep", nullcontext)
     with pytest.raises(TemplateProblem, match="nested too deeply"):
-        templates._parsed("{{ " + "(" * 125 + "1" + ")" * 125 + " }}")
+        jinja._parsed("{{ " + "(" * 125 + "1" + ")" * 125 + " }}")
 
 
 def test_chunks_share_a_query_of_128_levels() -> None:
@@ -231,7 +231,7 @@ def test_negative_control_without_the_clock_a_loop_of_comparisons_goes_on(monkey
     monkeypatch.setattr(sandbox, "MAX_RENDER_SECONDS", 0.05)
     with pytest.raises(TemplateProblem, match=r"works for more than 0\.05 second"):
         rendered(loop, {"range": Span("range", {})})
-    monkeypatch.setattr(templates, "deadline", nullcontext)
+    monkeypatch.setattr(jinja, "deadline", nullcontext)
     rendered(loop, {"range": Span("range", {})})
 
 
@@ -240,7 +240,7 @@ def test_negative_control_without_weights_nested_lists_double_at_every_level(mon
     with pytest.raises(TemplateProblem, match="more than 256000 characters"):
         rendered(sixteen, {"range": Span("range", {})})
     monkeypatch.setattr(sandbox, "_check", lambda size: None)
-    monkeypatch.setattr(templates, "deadline", nullcontext)
+    monkeypatch.setattr(jinja, "deadline", nullcontext)
     rendered(sixteen, {"range": Span("range", {})})
 
 

@@ -1,0 +1,101 @@
+"""Which templates do nothing but print, and what do they print?
+
+`{{ ref('db.table') }}`, `{{ bounds.start }}` and their like are nearly all that people write. Such a text is read and
+filled in here, many times sooner than Jinja compiles it. Anything else, and anything that goes wrong, is Jinja's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.project.limits import MAX_CHARACTERS, line_of, long_number, too_deep
+from penstock.project.outline import Outline, Use
+from penstock.project.words import Names
+
+_TEXT = r"""'[^'"\\{}\n]*'|"[^'"\\{}\n]*\""""
+_PRINTED = re.compile(
+    r"(?<!\{)\{\{\s*(?:"
+    rf"(?P<called>ref|var|in_bounds)\(\s*(?P<argument>{_TEXT})\s*"
+    rf"(?:,\s*(?P<key>all|type)\s*=\s*(?P<value>[Tt]rue|[Ff]alse|{_TEXT})\s*)?\)"
+    r"|(?P<asked>bounds|range|task|self|env|cache)\.(?P<member>[A-Za-z][A-Za-z0-9_]*)"
+    r"|(?P<bare>external|transformation)"
+    r")\s*\}\}",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Print:
+    """A place in the text that is filled in."""
+
+    name: str
+    use: Use
+    options: Mapping[str, object]
+
+    def value(self, names: Mapping[str, object]) -> object:
+        known = names[self.name]
+        if self.use.argument is not None and callable(known):
+            return known(self.use.argument, **self.options)
+        if self.use.member is not None and isinstance(known, Names):
+            return known[self.use.member]
+        if isinstance(known, str):
+            return known
+        raise TypeError(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainTemplate:
+    outline: Outline
+    _pieces: tuple[str | _Print, ...]
+
+    def text(self, names: Mapping[str, object]) -> str | None:
+        """None: something is wrong with it, and Jinja says what."""
+        try:
+            made = "".join(piece if isinstance(piece, str) else str(piece.value(names)) for piece in self._pieces)
+        except Exception:
+            return None
+        return made if len(made) <= MAX_CHARACTERS else None
+
+
+def plain_template(source: str) -> PlainTemplate | None:
+    """None: it is more than that, or not a template that anybody can read."""
+    if "{%" in source or "{#" in source or "\r" in source or too_deep(source) or long_number(source):
+        return None
+    pieces: list[str | _Print] = []
+    prints: list[_Print] = []
+    at = 0
+    for found in _PRINTED.finditer(source):
+        if "{{" in (before := source[at : found.start()]):
+            return None
+        prints.append(_print(source, found))
+        pieces += (before, prints[-1])
+        at = found.end()
+    pieces.append(source[at:])
+    return None if "{{" in source[at:] else PlainTemplate(_outline(prints), tuple(pieces))
+
+
+def _print(source: str, found: re.Match[str]) -> _Print:
+    kind = next(kind for kind in ("called", "asked", "bare") if found[kind] is not None)
+    argument, value = found["argument"], found["value"]
+    use = Use(
+        line_of(source, found.start(kind)),
+        member=found["member"],
+        argument=None if argument is None else argument[1:-1],
+    )
+    options = {} if value is None else {found["key"]: {"t": True, "f": False}.get(value[0].lower(), value[1:-1])}
+    return _Print(found[kind], use, options)
+
+
+def _outline(prints: list[_Print]) -> Outline:
+    uses: dict[str, list[Use]] = {}
+    for one in prints:
+        uses.setdefault(one.name, []).append(one.use)
+    return Outline(
+        names=frozenset(uses),
+        lines={name: min(use.line for use in found) for name, found in uses.items()},
+        uses={name: tuple(found) for name, found in uses.items()},
+        # as one that is called or asked for a member: what stands alone may be anything
+        printed=frozenset(one.name for one in prints if one.use.argument is not None or one.use.member is not None),
+    )
