@@ -9,12 +9,14 @@ import pytest
 from deployment import Deployment
 
 from penstock.errors import BusyError
+from penstock.planner import Decision, Observation, plan
 from penstock.runtime.metrics import Metrics
 from penstock.runtime.observing import TableEyes
 from penstock.runtime.revisions import Revisions
 from penstock.runtime.scheduler import Scheduler
 from penstock.runtime.workspace import apply
 from penstock.state.store import State
+from penstock.tasks import Lane
 
 NEVER = "scheduler: {sweep: 10 days}\n"
 DAILY = 'interval: 10\nschedules: {forwardfill: "@every 1d", backfill: "@every 1d"}'
@@ -101,3 +103,48 @@ def test_a_lane_that_is_called_for_while_its_last_task_waits_is_planned_once_som
     assert scheduler.state.claim("w") is not None
     scheduler.round()
     assert queued(trial) == 1
+
+
+def sweep(scheduler: Scheduler) -> None:
+    scheduler._triggers._swept = None
+    scheduler.round()
+
+
+def test_a_sweep_plans_only_what_looks_different_than_when_nothing_was_to_do(
+    trial: Deployment, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[str] = []
+
+    def noted(seen: Observation, lanes: set[Lane]) -> tuple[Decision, ...]:
+        planned.append(seen.model.name)
+        return plan(seen, lanes=lanes)
+
+    monkeypatch.setattr("penstock.runtime.scheduler.plan", noted)
+    assert scheduler.state.claim("w") is not None
+    sweep(scheduler)
+    sweep(scheduler)
+    assert planned == ["t.copy"]  # its only task is under way, and was so the second time
+    trial.land("events", range(10, 20))
+    trial.execute("update source set looked_at = null")
+    sweep(scheduler)
+    assert planned == ["t.copy", "t.copy"]
+    assert queued(trial) == 1
+
+
+def test_control_a_scheduler_that_takes_everything_for_the_same_orders_nothing_more(
+    trial: Deployment, scheduler: Scheduler
+) -> None:
+    class Alike(dict[str, object]):
+        def get(self, *_: object) -> object:
+            class Same:
+                __hash__ = None  # type: ignore[assignment]
+
+                def __eq__(self, _: object) -> bool:
+                    return True
+
+            return Same()
+
+    more_rows_come(trial, scheduler)
+    scheduler._idle = Alike()  # type: ignore[assignment]
+    sweep(scheduler)
+    assert queued(trial) == 0

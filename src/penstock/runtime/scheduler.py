@@ -12,6 +12,7 @@ from penstock.engine.job import Step
 from penstock.errors import ConflictError, PenstockError, StateError
 from penstock.intervals import IntervalSet
 from penstock.models import IntervalModel, Source
+from penstock.planner.observation import Observation
 from penstock.planner.plan import plan
 from penstock.planner.watching import gathered_at
 from penstock.runtime.audit import Audited, StillLooking
@@ -72,6 +73,8 @@ class Scheduler:
     _forward_at: dict[str, datetime] = field(default_factory=dict)
     _repaired_at: dict[str, datetime] = field(default_factory=dict)
     """By model: when that lane was last ordered."""
+    _idle: dict[str, tuple[Observation, set[Lane]]] = field(default_factory=dict)
+    """By model: what was seen, and which lanes were asked, when nothing was ordered. Plans follow from that alone."""
     _audited: datetime | None = None
     _auditing: Iterator[Audited] | None = None
     _audit_waits: bool = False
@@ -183,9 +186,16 @@ class Scheduler:
             self._later_seconds = min(self._later_seconds, 1.0)
         if not wanted:
             return
+        seen = survey.observation(model)
+        if self._idle.get(name) == (seen, wanted):
+            return
         began = time.monotonic()
-        decisions = plan(survey.observation(model), lanes=wanted)
+        decisions = plan(seen, lanes=wanted)
         found = [one for one in decisions if isinstance(one, Order)]
+        if found:
+            self._idle.pop(name, None)
+        else:
+            self._idle[name] = (seen, wanted)
         self.metrics.checked("ready" if found else "waiting", time.monotonic() - began)
         if "backfill" in wanted:
             self.metrics.planned(name, decisions)
