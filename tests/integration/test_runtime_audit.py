@@ -452,6 +452,54 @@ def test_a_commit_that_was_still_to_be_adopted_is_judged_when_its_task_is_gone(t
 
 def test_without_that_its_rows_are_news_to_nobody(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: everything up to the newest commit counts as judged."""
-    monkeypatch.setattr(runtime_audit, "settled", lambda latest, *_: latest)
+    monkeypatch.setattr(runtime_audit, "unadopted", lambda *_: [])
     with pytest.raises(AssertionError):
         test_a_commit_that_was_still_to_be_adopted_is_judged_when_its_task_is_gone(trial)
+
+
+@pytest.mark.parametrize(("start", "end"), [(35, 45), (42, 45), (12, 17)])
+def test_damage_across_the_edge_of_a_commit_that_is_adopted_later_is_repaired_on_both_sides(
+    trial: Deployment, start: int, end: int
+) -> None:
+    trial.land("numbers", range(40, 60))
+    with pytest.raises(Killed):
+        trial.run("copy", step=Fault("delta committed", raising(Killed())))
+    DeltaTable(trial.place("copy")).delete(f"n >= {start} and n < {end}")
+    assert trial.run().failed == 0
+    trial.run()
+    assert is_exact(trial, 60)
+    assert trial.run().tasks == 0
+
+
+def test_control_a_commit_that_is_asked_about_once_hides_what_is_covered_later(
+    trial: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime_audit, "_key", lambda table_id, commit, _: f"foreign:{table_id}:{commit.version}")
+    with pytest.raises(AssertionError):
+        test_damage_across_the_edge_of_a_commit_that_is_adopted_later_is_repaired_on_both_sides(trial, 35, 45)
+
+
+def test_rows_where_nothing_is_covered_are_taken_out_also_when_somebody_published_on_top_of_them(
+    trial: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(trial.place("copy"), FAR)
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime_run, "audit", lambda *_: ())
+        trial.land("numbers", range(40, 60))
+        trial.run()
+    assert trial.rows("copy") != numbers(60)  # they are served: nobody has looked
+    notes = Notes()
+    trial.run(progress=notes)
+    assert any("were taken out" in one for one in notes.told)
+    trial.run()
+    assert is_exact(trial, 60)
+
+
+def test_rows_where_nothing_is_covered_wait_for_a_commit_that_is_still_to_be_adopted(trial: Deployment) -> None:
+    commit(trial.place("copy"), FAR)
+    trial.land("numbers", range(40, 60))
+    with pytest.raises(Killed):
+        trial.run("copy", step=Fault("delta committed", raising(Killed())))
+    for _ in range(3):
+        assert trial.run().failed == 0
+    assert is_exact(trial, 60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -130,28 +131,35 @@ def _judge(site: Site, state: State, seen: TableSeen) -> str | None:
     owned = state.owned([commit.task for commit in found if commit.task is not None])
     foreign = [commit for commit in found if commit.task is None or commit.task not in owned]
     for commit in foreign:
-        # by the table's own id: one that was rebuilt in its place counts its snapshots from the beginning
-        key = f"foreign:{seen.table_id}:{commit.version}"
         if scope := commit.scope & generation.covered:
+            key = _key(seen.table_id, commit, scope)
             state.invalidate(model.name, scope, _reason(commit), "audit", key=key, rows_unknown=True, cause="audit")
     strays = [commit for commit in foreign if _is_stray(commit, generation.covered)]
+    pending = unadopted(found, owned)
     if not found and accepted < latest:
         state.accept_snapshot(generation.no, accepted, latest)
-    elif strays and len(foreign) == len(found):
+    elif strays and not pending:
         return _evict(site, state, model, generation, strays=strays, latest=latest)
-    elif len(foreign) == len(found) or latest == accepted:
-        state.judged(generation, settled(latest, found, owned))
+    elif not pending or latest == accepted:
+        state.judged(generation, min([latest + 1, *pending, *(commit.version for commit in strays)]) - 1)
     return None  # else a task of ours is just being accepted; the next look goes on here
 
 
-def settled(latest: int, found: Sequence[ForeignCommit], owned: Mapping[UUID, bool]) -> int:
-    """Up to where it is known of every commit whose it is.
+def _key(table_id: str, commit: ForeignCommit, scope: IntervalSet) -> str:
+    """By the table's own id, since one that was rebuilt in its place counts its snapshots from the beginning.
 
-    What a task committed that is still to adopt it is served once others publish on top of it. Should the task be taken
-    away instead, it must be judged after all.
+    And by the scope: a commit that is judged again may have touched what is covered only since.
     """
-    open_ = (commit.version for commit in found if commit.task is not None and owned.get(commit.task) is False)
-    return min(open_, default=latest + 1) - 1
+    return f"foreign:{table_id}:{commit.version}:{sha256(str(scope.edges).encode()).hexdigest()[:16]}"
+
+
+def unadopted(found: Sequence[ForeignCommit], owned: Mapping[UUID, bool]) -> list[int]:
+    """Commits of tasks that are still to adopt them.
+
+    They are served once others publish on top of them. Should a task be taken away instead, its commit must be judged
+    after all, so whoever judges stops before it.
+    """
+    return [commit.version for commit in found if commit.task is not None and owned.get(commit.task) is False]
 
 
 def _as_seen(state: State, table: OwnTable) -> Generation | None:
