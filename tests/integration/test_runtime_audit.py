@@ -18,6 +18,7 @@ from penstock.runtime import run as runtime_run
 from penstock.runtime.progress import Silent
 from penstock.runtime.verifying import verify
 from penstock.runtime.workspace import apply
+from penstock.state.publication import Publication
 
 COPY = "select n, value from {{ ref('raw.numbers') }}"
 CHILD = "select n, value + 1 as value from {{ ref('t.copy') }}"
@@ -503,3 +504,48 @@ def test_rows_where_nothing_is_covered_wait_for_a_commit_that_is_still_to_be_ado
     for _ in range(3):
         assert trial.run().failed == 0
     assert is_exact(trial, 60)
+
+
+def damaged_under_an_attempt(trial: Deployment, at: str) -> None:
+    """Somebody changes rows, and is noticed, while an attempt that knows what was stored computes the same again."""
+
+    def damage() -> None:
+        DeltaTable(trial.place("copy")).update({"value": "-5"}, predicate="n = 3")
+        with trial.opened() as other:
+            assert not any(runtime_audit.audit(other.site, other.state, other.state.world()))
+
+    with trial.opened() as workspace:
+        workspace.state.invalidate("t.copy", ranges((0, 10)), "test", "test")
+    trial.run("copy", step=Fault(at, damage))
+
+
+@pytest.mark.parametrize("at", ["intended", "staged"])
+def test_damage_that_is_noticed_during_an_attempt_is_repaired_although_the_attempt_found_equal_rows(
+    trial: Deployment, at: str
+) -> None:
+    damaged_under_an_attempt(trial, at)
+    trial.run()
+    assert is_exact(trial)
+    assert trial.run().tasks == 0
+
+
+def test_control_by_a_digest_from_before_the_damage_it_stays(
+    trial: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Publication, "_forget_digests", lambda *_: None)
+    with pytest.raises(AssertionError):
+        test_damage_that_is_noticed_during_an_attempt_is_repaired_although_the_attempt_found_equal_rows(
+            trial, "intended"
+        )
+
+
+def test_damage_to_a_commit_that_is_adopted_afterwards_is_repaired(trial: Deployment) -> None:
+    DeltaTable(str(trial.landing("numbers"))).update({"value": "n * 7 + 1"}, predicate="n = 5")
+    with pytest.raises(Killed):
+        trial.run("copy", step=Fault("delta committed", raising(Killed())))
+    DeltaTable(trial.place("copy")).update({"value": "-5"}, predicate="n = 3")
+    with trial.opened() as other:
+        assert not any(runtime_audit.audit(other.site, other.state, other.state.world()))
+    for _ in range(2):
+        assert trial.run().failed == 0
+    assert trial.rows("copy") == newest(trial, "copy") == [(n, n * 7 + (n == 5)) for n in range(40)]

@@ -103,14 +103,15 @@ class MemoryObserver:
         foreign = [one for one in found if one.entry.task is None or one.entry.task not in owned]
         for one in foreign:
             if scope := _scope(one) & generation.covered:
-                key = f"foreign:{self.engine.table_id(location)}:{one.version}"
+                key = f"foreign:{self.engine.table_id(location)}:{one.version}:{scope}"
                 word = one.entry.operation
                 state.invalidate(generation.model, scope, word, "audit", key=key, rows_unknown=True, cause="audit")
         if not found and accepted < latest:
             state.accept_snapshot(generation.no, accepted, latest)
-        elif len(foreign) == len(found) or latest == accepted:
-            open_ = (one.version for one in found if one.entry.task is not None and owned.get(one.entry.task) is False)
-            state.judged(generation, min(open_, default=latest + 1) - 1)
+            return
+        pending = [one.version for one in found if one.entry.task is not None and owned.get(one.entry.task) is False]
+        if not pending or latest == accepted:
+            state.judged(generation, min([latest + 1, *pending]) - 1)
 
 
 def unknown(name: str) -> SourceRecord:

@@ -66,8 +66,9 @@ class Publication:
             self._start_over(done)
         frontier = self._write_frontier(commit)
         self._write_covers(commit, frontier)
-        doubtful = database.values("doubtful_ranges", IntervalSet, generation=self.generation.no, ranges=done)
+        doubtful = self._doubtful(done)
         settle(database, self.generation.no, done, commit.frontier, commit.epoch)
+        self._forget_digests(self._doubtful(done))
         database.run(
             "accept_attempt",
             task=lease.task,
@@ -79,8 +80,18 @@ class Publication:
         )
         database.run("finish_task", task=lease.task, state="succeeded")
         news = commit.changed if self._follows(commit) else done
-        self._tell(commit, news | (IntervalSet.of(part for one in doubtful for part in one) & done))
+        self._tell(commit, news | doubtful)
         self.recorded = True
+
+    def _doubtful(self, done: IntervalSet) -> IntervalSet:
+        """Where somebody else was found to have written, and nothing has been computed since."""
+        found = self._database.values("doubtful_ranges", IntervalSet, generation=self.generation.no, ranges=done)
+        return IntervalSet.of(part for one in found for part in one) & done
+
+    def _forget_digests(self, ranges: IntervalSet) -> None:
+        """What an attempt found equal, or committed, before somebody else wrote there says nothing of the table now."""
+        if ranges:
+            self._database.run("forget_digests", generations=[self.generation.no], ranges=ranges)
 
     def _made_anew(self, commit: Commit) -> bool:
         """Snapshots only grow: one that is not above the accepted one belongs to another table in the same place.
