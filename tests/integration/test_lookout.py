@@ -14,10 +14,12 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from deltalake import DeltaTable
 from deployment import Deployment, commit
 from object_store import ObjectStore, object_store
 from residents import covers, everything, residing, until
 
+from penstock.engine import evicting
 from penstock.engine.store_client import StoreClient
 from penstock.errors import SourceError
 from penstock.intervals import ranges
@@ -32,6 +34,7 @@ from penstock.runtime.observing import Observer, Seen, Sight, TableEyes, keep
 from penstock.runtime.pool import Pool
 from penstock.runtime.progress import Silent
 from penstock.runtime.workspace import Workspace, apply
+from penstock.state.embedded.patience import poll
 from penstock.state.records import SourceRecord, World
 
 SOON = "axis: number\ncompleteness: inclusive\nscan: {incremental: 1s, full: 1h}\n"
@@ -140,8 +143,8 @@ def test_control_a_commit_that_is_opened_without_asking_first_silences_health(
 def test_a_table_of_ours_that_does_not_answer_stops_no_planning(
     trial: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trial.run()
     trial.write("penstock.yml", (trial.root / "penstock.yml").read_text() + "scheduler: {sweep: 1s}\n")
+    trial.run()
     asked, answer = threading.Event(), threading.Event()
 
     def hanging(*_: object) -> object:
@@ -156,6 +159,54 @@ def test_a_table_of_ours_that_does_not_answer_stops_no_planning(
         until(trial, covers("copy", 20))
         assert not answer.is_set()
         answer.set()
+
+
+def test_taking_out_foreign_rows_stops_no_planning_while_the_table_does_not_answer(
+    trial: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial.write("penstock.yml", (trial.root / "penstock.yml").read_text() + "scheduler: {sweep: 1s}\n")
+    trial.run()
+    commit(trial.place("copy"), {"n": [5000], "value": [1]})
+    asked, answer = threading.Event(), threading.Event()
+    write = evicting.without
+
+    def hanging(*given: Any) -> object:
+        asked.set()
+        answer.wait(60)
+        return write(*given)
+
+    monkeypatch.setattr(evicting, "without", hanging)
+    with everything(trial):
+        assert asked.wait(30)
+        trial.land("numbers", range(10, 20))
+        until(trial, covers("copy", 20))
+        assert not answer.is_set()
+        answer.set()
+        until(trial, lambda _: len(DeltaTable(trial.place("copy")).to_pyarrow_table()) == 20)
+
+
+@pytest.mark.parametrize("what", ["table", "source"])
+def test_what_does_not_answer_for_long_is_told(
+    trial: Deployment, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    trial.write("penstock.yml", (trial.root / "penstock.yml").read_text() + "scheduler: {sweep: 1s}\n")
+    trial.run()
+    monkeypatch.setattr(lookout_module, "HANGING_SECONDS", 0.5)
+    answer = threading.Event()
+    problem = str({"problem": "t.copy: its table has not answered for 0 seconds"})
+    if what == "table":
+        monkeypatch.setattr(lookout_module, "look_or_error", lambda *_: answer.wait(60) and SourceError("at last"))
+    else:
+        store.hang()
+    with everything(trial):
+        if what == "table":
+            assert poll(lambda: problem in [str(vars(one).get("fields")) for one in caplog.records] or None, 30)
+        else:
+            until(trial, lambda world: "has not answered" in str(world.sources["raw.far"].error))
+        trial.land("numbers", range(10, 20))
+        until(trial, covers("copy", 20))
+        answer.set()
+        store.go_on()
 
 
 def test_control_an_audit_inside_the_round_stops_planning_until_it_answers(
@@ -297,6 +348,19 @@ def test_what_hangs_is_told_once_and_costs_no_place() -> None:
     assert again.wait(10)
 
 
+def test_who_fails_leaves_its_place_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    pool, done = Pool[str](1, 60.0), threading.Event()
+
+    def fail() -> None:
+        raise SystemExit
+
+    pool.begin("fails", fail)
+    pool.begin("waits", done.set)
+    assert done.wait(10)
+    assert not pool.busy("fails")
+
+
 # in slices
 
 
@@ -409,7 +473,7 @@ class Watch:
 
     def wait(self) -> None:
         deadline = time.monotonic() + 60
-        while self.lookout._pool._begun:
+        while self.lookout._pool._begun or self.lookout._auditors._begun:
             assert time.monotonic() < deadline
             time.sleep(0.001)
 

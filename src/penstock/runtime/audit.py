@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from penstock.engine.handle import open_table
@@ -20,6 +20,10 @@ from penstock.state.store import State
 
 if TYPE_CHECKING:
     from penstock.engine.audit import ForeignCommit
+    from penstock.engine.evicting import Table
+    from penstock.engine.job import HeadMoved, Staged
+
+T = TypeVar("T")
 
 KNOWN_SECONDS = 1.0
 """What is known of the tables is read again after this time: one that was published to since is not judged."""
@@ -32,6 +36,10 @@ class OwnTable:
     model: IntervalModel
     generation: Generation
     accepted: int
+
+    @property
+    def name(self) -> str:
+        return self.model.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +64,30 @@ Audited = str | StillLooking | None
 """Why a table could not be looked at, or what was done about it; None: nothing to say."""
 
 
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """Rows of other programs that lie where nothing is covered: no chunk would replace them before its turn comes."""
+
+    model: IntervalModel
+    generation: Generation
+    scope: IntervalSet
+    snapshots: tuple[int, ...]
+    """Those that brought the rows."""
+    latest: int
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+
 def audit(site: Site, state: State, world: World) -> Iterator[str | None]:
     """Judge the commits in our tables that no accepted task made, one table per step; why it could not be looked at.
 
     OPTIMIZE and its like are accepted. What else touched rows of ours raises an invalidation: they are computed again.
     """
     for table in own_tables(site, state, world):
-        yield judge(site, state, table, look_or_error(site, table))
+        told = judge(site, state, table, look_or_error(site, table))
+        yield evicted(site, state, told, staged_or_error(site, told)) if isinstance(told, Eviction) else told
 
 
 def own_tables(site: Site, state: State, world: World) -> Iterator[OwnTable]:
@@ -84,18 +109,42 @@ def look_or_error(site: Site, table: OwnTable) -> TableSeen | BaseException:
         return error
 
 
-def judge(site: Site, state: State, table: OwnTable, seen: TableSeen | BaseException) -> str | None:
-    """What follows from it, in words."""
-    name = table.model.name
+def judge(site: Site, state: State, table: OwnTable, seen: TableSeen | BaseException) -> Eviction | str | None:
+    """What follows from it: rows to take out, or what went wrong, in words."""
+    return _contained(table.model.name, lambda: _judge(site, state, _unless_error(seen)))
+
+
+def staged_or_error(site: Site, eviction: Eviction) -> Staged | HeadMoved | BaseException | None:
+    """The files without those rows, by the store alone; or why they could not be written."""
+    from penstock.engine.evicting import without
+
     try:
-        if isinstance(seen, BaseException):
-            raise seen
-        told = _judge(site, state, seen)
+        return without(_table(site, eviction), eviction.scope, eviction.latest)
+    except BaseException as error:
+        return error
+
+
+def evicted(
+    site: Site, state: State, eviction: Eviction, ready: Staged | HeadMoved | BaseException | None
+) -> str | None:
+    """Commit the files without them, in words; None when there is nothing to take out any more."""
+    return _contained(eviction.model.name, lambda: _evict(site, state, eviction, _unless_error(ready)))
+
+
+def _contained(name: str, act: Callable[[], T]) -> T | str:
+    """What `act` returns; a fault of one table is words about it."""
+    try:
+        return act()
     except (StateError, ConflictError):
         raise
     except BaseException as error:
         return f"{name}: {contained(error, model=name).message}"
-    return told and f"{name}: {told}"
+
+
+def _unless_error(answer: T | BaseException) -> T:
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
 
 
 def _look(site: Site, own: OwnTable) -> TableSeen:
@@ -115,8 +164,8 @@ def _look(site: Site, own: OwnTable) -> TableSeen:
     )
 
 
-def _judge(site: Site, state: State, seen: TableSeen) -> str | None:
-    """What was done about rows that no chunk accounts for, in words."""
+def _judge(site: Site, state: State, seen: TableSeen) -> Eviction | None:
+    """Rows that no chunk accounts for; what chunks account for is asked for again."""
     model, accepted = seen.table.model, seen.table.accepted
     latest, found = seen.latest, seen.commits
     if latest == accepted == seen.table.generation.audited_snapshot:
@@ -139,7 +188,8 @@ def _judge(site: Site, state: State, seen: TableSeen) -> str | None:
     if not found and accepted < latest:
         state.accept_snapshot(generation.no, accepted, latest)
     elif strays and not pending:
-        return _evict(site, state, model, generation, strays=strays, latest=latest)
+        scope = IntervalSet.of(part for commit in strays for part in commit.scope) - generation.covered
+        return Eviction(model, generation, scope, tuple(commit.version for commit in strays), latest)
     elif not pending or latest == accepted:
         state.judged(generation, min([latest + 1, *pending, *(commit.version for commit in strays)]) - 1)
     return None  # else a task of ours is just being accepted; the next look goes on here
@@ -178,39 +228,37 @@ def _identity(generation: Generation) -> tuple[object, ...]:
     )
 
 
-def _evict(
-    site: Site,
-    state: State,
-    model: IntervalModel,
-    generation: Generation,
-    *,
-    strays: Sequence[ForeignCommit],
-    latest: int,
-) -> str | None:
-    """Take out rows that lie where nothing is covered: no chunk would replace them before its turn comes."""
-    from penstock.engine.evicting import Table, abandon, evict, without
+def _evict(site: Site, state: State, eviction: Eviction, ready: Staged | HeadMoved | None) -> str | None:
+    from penstock.engine.evicting import abandon, evict
     from penstock.engine.job import HeadMoved
 
-    column, storage = position_column(model), site.project.settings.target.storage
-    assert column is not None  # noqa: S101
-    table = Table(site.table(generation.location), model.name, str(generation.id), column, storage)
-    scope = IntervalSet.of(part for commit in strays for part in commit.scope) - generation.covered
-    ready = without(table, scope, latest)
+    generation, storage = eviction.generation, site.project.settings.target.storage
     if isinstance(ready, HeadMoved):
         return None  # somebody else came between: the next look goes on from here
     if ready is None:
-        state.judged(generation, latest)
+        state.judged(generation, eviction.latest)
         return None
     with state.holding(generation.no) as covered:
         # where a task has replaced them by now, the next look sees
-        snapshot = None if scope & covered else evict(ready, storage)
+        snapshot = None if eviction.scope & covered else evict(ready, storage)
         if snapshot is not None:
             state.judged(generation, snapshot)
     if snapshot is None:
         abandon(ready, storage)
         return None
-    which = f"snapshot {strays[0].version}" if len(strays) == 1 else f"{len(strays)} snapshots"
-    return f"rows that another program put where nothing is covered ({which}) were taken out"
+    brought = eviction.snapshots
+    which = f"snapshot {brought[0]}" if len(brought) == 1 else f"{len(brought)} snapshots"
+    said = f"rows that another program put where nothing is covered ({which}) were taken out"
+    return f"{eviction.model.name}: {said}"
+
+
+def _table(site: Site, eviction: Eviction) -> Table:
+    from penstock.engine.evicting import Table
+
+    column, generation = position_column(eviction.model), eviction.generation
+    assert column is not None  # noqa: S101
+    storage = site.project.settings.target.storage
+    return Table(site.table(generation.location), eviction.model.name, str(generation.id), column, storage)
 
 
 def _is_stray(commit: ForeignCommit, covered: IntervalSet) -> bool:

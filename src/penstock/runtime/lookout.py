@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from functools import partial
 from itertools import islice
 from queue import Empty, SimpleQueue
+from threading import Semaphore
+from typing import TypeVar
 
 from penstock.engine.glance import Mark, goes_on, mark
-from penstock.errors import PenstockError, SourceError
+from penstock.errors import PenstockError
 from penstock.models import Source
 from penstock.planner.watching import GLANCE_SECONDS, glance_seconds
-from penstock.runtime.audit import STILL_LOOKING, Audited, OwnTable, TableSeen, judge, look_or_error, own_tables
+from penstock.runtime.audit import (
+    STILL_LOOKING,
+    Audited,
+    Eviction,
+    OwnTable,
+    evicted,
+    judge,
+    look_or_error,
+    own_tables,
+    staged_or_error,
+)
 from penstock.runtime.containment import contained
 from penstock.runtime.observing import Observer, Seen, Sight, by_log, scan_periods, unknown
 from penstock.runtime.pool import Pool
@@ -27,8 +40,8 @@ from penstock.tasks import UNCHANGED
 THREADS = 8
 LOOK_SECONDS = 10.0
 """Then others have their turn; what was seen is kept."""
-AUDITS = 4
-"""So many tables of our own at a time: the other threads are for sources."""
+AUDITORS, AUDIT_BATCH = 4, 64
+"""Threads for our own tables, and how many tables a round asks them for."""
 HANGING_SECONDS = 40.0
 """Nobody waits longer for an answer: somebody else takes the place of whoever does."""
 NEWS_SECONDS = 0.5
@@ -41,11 +54,14 @@ class _Act(Enum):
     LOOK = auto()
     GLANCE = auto()
     AUDIT = auto()
+    EVICT = auto()
 
 
 _Key = tuple[_Act, str]
 """What a thread does, and to which model."""
-_Answers = SimpleQueue[tuple[_Key, TableSeen | BaseException]]
+_Conclude = Callable[[], Eviction | str | None]
+"""Decides what follows from what a thread saw; not for the thread to do."""
+T = TypeVar("T", OwnTable, Eviction)
 
 
 @dataclass(slots=True)
@@ -80,11 +96,12 @@ class Lookout:
     environ: Mapping[str, str]
     ring: Callable[[], None]
     _pool: Pool[_Key] = field(default_factory=lambda: Pool(THREADS, HANGING_SECONDS))
+    _auditors: Pool[_Key] = field(default_factory=lambda: Pool(AUDITORS, HANGING_SECONDS))
     _found: SimpleQueue[Seen | BaseException] = field(default_factory=SimpleQueue)
     _watched: dict[str, _Watched] = field(default_factory=dict)
     _more: set[str] = field(default_factory=set)
     """Sources whose last look was not long enough."""
-    _audits: _Answers = field(default_factory=SimpleQueue)
+    _audits: SimpleQueue[tuple[_Key, _Conclude]] = field(default_factory=SimpleQueue)
     """What was seen of our own tables in this audit: an earlier one has left nothing here."""
 
     def periods(self, site: Site, world: World) -> dict[str, float]:
@@ -120,27 +137,49 @@ class Lookout:
                 until = 0.0
 
     def audit(self, site: Site, state: State, world: World) -> Iterator[Audited]:
-        """Our own tables are looked at by the same threads; what follows is decided by whoever asks."""
-        answers = self._audits = SimpleQueue()
-        waiting = (one for one in own_tables(site, state, world) if not self._pool.busy(_audit_key(one)))
-        looking: dict[_Key, OwnTable] = {}
-        while True:
-            for table in islice(waiting, AUDITS - len(looking)):
-                looking[_audit_key(table)] = table
-                self._pool.begin(_audit_key(table), lambda table=table: self._audit(site, table, answers))  # type: ignore[misc]
-            if not looking:
-                return
+        """Threads read and write our own tables; what follows is decided by whoever asks."""
+        self._audits = SimpleQueue()
+        tables = own_tables(site, state, world)
+        free = (table for table in tables if not self._auditors.busy((_Act.AUDIT, table.name)))
+        while batch := tuple(islice(free, AUDIT_BATCH)):
+            yield from self._audit_batch(site, state, batch)
+
+    def _audit_batch(self, site: Site, state: State, batch: Sequence[OwnTable]) -> Iterator[Audited]:
+        def look(table: OwnTable) -> _Conclude:
+            return partial(judge, site, state, table, look_or_error(site, table))
+
+        def stage(eviction: Eviction) -> _Conclude:
+            return partial(evicted, site, state, eviction, staged_or_error(site, eviction))
+
+        awaited = self._begin(_Act.AUDIT, batch, look)
+        while awaited:
             try:
-                key, seen = answers.get_nowait()
+                key, conclude = self._audits.get_nowait()
             except Empty:
                 yield STILL_LOOKING
                 continue
-            if key in looking:
-                yield judge(site, state, looking.pop(key), seen)
+            if key not in awaited:
+                continue
+            awaited.remove(key)
+            told = conclude()
+            if isinstance(told, Eviction):
+                awaited |= self._begin(_Act.EVICT, [told], stage)
+            else:
+                yield told
 
-    def _audit(self, site: Site, table: OwnTable, answers: _Answers) -> None:
-        answers.put((_audit_key(table), look_or_error(site, table)))
-        self.ring()
+    def _begin(self, act: _Act, subjects: Sequence[T], ask: Callable[[T], _Conclude]) -> set[_Key]:
+        """Ask about each beside the others; whoever waits for the answers is woken by the last one."""
+        answers, others = self._audits, Semaphore(len(subjects) - 1)
+
+        def answer(key: _Key, subject: T) -> None:
+            answers.put((key, ask(subject)))
+            if not others.acquire(blocking=False):
+                self.ring()
+
+        asked = {(act, subject.name): subject for subject in subjects}
+        for key, subject in asked.items():
+            self._auditors.begin(key, partial(answer, key, subject))
+        return set(asked)
 
     def glance(self) -> float:
         """Begin a glance at every log that is due; in how many seconds the next one is."""
@@ -206,21 +245,15 @@ class Lookout:
 
     def _hanging(self, site: Site, world: World) -> Iterator[Sight]:
         """Sources that do not answer; each is told of once."""
-        late = self._pool.hanging()
-        for key in late:
-            if key[0] is _Act.AUDIT:
-                why = f"its table has not answered for {HANGING_SECONDS:.0f} seconds"
-                self._audits.put((key, SourceError(why)))
-        for name in {name for act, name in late if act is not _Act.AUDIT}:
+        for key in self._auditors.hanging():
+            said = f"{key[1]}: its table has not answered for {HANGING_SECONDS:.0f} seconds"
+            self._audits.put((key, partial(str, said)))
+        for name in {name for _, name in self._pool.hanging()}:
             source = site.graph.models.get(name)
             if isinstance(source, Source):
                 known = world.sources.get(name) or unknown(source)
                 said = f"{source.location} has not answered for {HANGING_SECONDS:.0f} seconds"
                 yield Sight(known, replace(known, error=said), UNCHANGED)
-
-
-def _audit_key(table: OwnTable) -> _Key:
-    return _Act.AUDIT, table.model.name
 
 
 @contextmanager

@@ -59,13 +59,16 @@ class Pool(Generic[Key]):
                     self._changed.wait()
                 key, act = self._waiting.popleft()
                 self._begun[key] = time.monotonic()
+            leaves = True
             try:
                 act()
+                leaves = False
             finally:
                 with self._changed:
                     del self._begun[key]
-                    lost = key in self._lost
+                    leaves = leaves or key in self._lost  # somebody else is in its place
                     self._lost.discard(key)
-                    self._threads -= lost
-            if lost:  # somebody else is in its place
+                    self._threads -= leaves
+                    self._staff()
+            if leaves:
                 return
