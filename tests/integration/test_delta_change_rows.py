@@ -333,6 +333,8 @@ def test_more_rows_left_over_than_memory_is_given_for_are_not_compared(
 ) -> None:
     sides = [part(tmp_path, "a", numbers(range(2000)))], [part(tmp_path, "b", numbers(range(2000), 9))]
     assert change_rows(look(tmp_path), *sides, frozenset("nv")) is not None
+    monkeypatch.setattr(module, "FEW_HELD_BYTES", 10_000)
+    assert change_rows(look(tmp_path), *sides, frozenset("nv")) is not None, "once more, with more memory"
     monkeypatch.setattr(module, "MOST_HELD_BYTES", 10_000)
     assert change_rows(look(tmp_path), *sides, frozenset("nv")) is None
 
@@ -350,7 +352,7 @@ def only_texts(count: int, factor: int) -> pa.Table:
 def test_comparing_rows_takes_a_few_times_the_memory_of_what_is_held(
     rows: Callable[[int, int], pa.Table], times: int
 ) -> None:
-    left, step = module._Leftover(), 16_384
+    left, step = module._Leftover(module.MOST_HELD_BYTES), 16_384
     count = 16 * step
     old, new = (rows(count, factor) for factor in (7, 9))
     with most_memory() as most:
@@ -365,25 +367,25 @@ def test_comparing_rows_takes_a_few_times_the_memory_of_what_is_held(
 
 
 @pytest.mark.parametrize(
-    ("size", "alone", "together"), [(10, True, True), (1000, True, False), (1000, False, True)],
-    ids=["small", "large", "control: large without a lock"],
+    ("many", "alone", "together"), [(False, True, True), (True, True, False), (True, False, True)],
+    ids=["few rows left", "many rows left", "control: many without a lock"],
 )  # fmt: skip
-def test_large_files_are_compared_one_commit_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, alone: bool, together: bool
+def test_many_rows_are_held_by_one_look_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, many: bool, alone: bool, together: bool
 ) -> None:
     two, met = Barrier(2), []
 
-    def meet(*_: object) -> None:
+    def meet(*given: object) -> None:
+        if many and given[-1] == module.FEW_HELD_BYTES:
+            raise module.TooManyRows
         with suppress(BrokenBarrierError):
             two.wait(20 if together else 0.5)
             met.append(True)
 
-    monkeypatch.setattr(module, "LARGE_BYTES", 500)
     monkeypatch.setattr(module, "_compared", meet)
     if not alone:
         monkeypatch.setattr(module, "_one_large", nullcontext())
-    file = Part(DataFile("a", size, 1, None, None, None, {}))
-    looks = [Thread(target=change_rows, args=(look(tmp_path), [file], [], frozenset("n"))) for _ in range(2)]
+    looks = [Thread(target=change_rows, args=(look(tmp_path), [], [], frozenset("n"))) for _ in range(2)]
     for one in looks:
         one.start()
     for one in looks:

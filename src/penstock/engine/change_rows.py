@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -16,13 +15,12 @@ from penstock.engine.tally import either
 from penstock.engine.touched import LEGACY, Look, NoRowsToRead, opened, positions_in
 from penstock.engine.vectors import Part
 
-MOST_HELD_BYTES = 512 * 2**20
+MOST_HELD_BYTES, FEW_HELD_BYTES = 512 * 2**20, 32 * 2**20
 """Rows that have not met their like yet are held up to so much, and at the end half of it are summed up.
 
-While they are compared, all of it takes up to 3 times as much, or up to 5 times when rows differ in texts alone.
+While they are compared, all of it takes up to 3 times as much, or up to 5 times when rows differ in texts alone. Looks
+at the same time hold few each; more than that is held by one of them at a time.
 """
-LARGE_BYTES = 8 * 2**20
-"""Files of more than so much are compared one commit at a time, however many looks there are at once."""
 _one_large = Lock()
 BATCH_ROWS, BATCH_BYTES = 65_536, 32 * 2**20
 """So much of a file is compared at once, and at most a piece more."""
@@ -53,24 +51,20 @@ def change_rows(look: Look, gone: Sequence[Part], came: Sequence[Part], columns:
     are left over. Rows without a position are left out. Nothing is opened that is beyond the budget.
     """
     sides = [sorted((part for part in parts if not part.is_empty), key=_place) for parts in (gone, came)]
-    size = sum(part.file.size for parts in sides for part in parts)
-    if not look.purse.pay(size=size):
+    if not look.purse.pay(size=sum(part.file.size for parts in sides for part in parts)):
         return None
     try:
-        with _turn(size):
-            return _compared(look, sides, columns)
+        return _in_turn(lambda most_bytes: _compared(look, sides, columns, most_bytes))
     except (NoRowsToRead, TooManyRows, pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
         return None
 
 
 def feed_rows(look: Look, feed: Sequence[Part], columns: Set[str], kind: str) -> pa.Table | None:
     """The same of the rows of a change feed, which tell by the column `kind` what they are."""
-    size = sum(part.file.size for part in feed)
-    if not look.purse.pay(size=size):
+    if not look.purse.pay(size=sum(part.file.size for part in feed)):
         return None
     try:
-        with _turn(size):
-            return _fed(look, feed, columns, kind)
+        return _in_turn(lambda most_bytes: _fed(look, feed, columns, kind, most_bytes))
     except (NoRowsToRead, TooManyRows, pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, KeyError):
         return None
 
@@ -83,15 +77,20 @@ def rows_by_position(rows: pa.Table) -> pa.Table:
     return either(pa.table({"position": went.column("position"), "rows": pc.negate(went.column("rows"))}), came)
 
 
-def _turn(size: int) -> AbstractContextManager[object]:
-    return _one_large if size > LARGE_BYTES else nullcontext()
+def _in_turn(compare: Callable[[int], pa.Table]) -> pa.Table:
+    """At once with few rows held, as nearly always; else once more with many, when nobody else does."""
+    try:
+        return compare(FEW_HELD_BYTES)
+    except TooManyRows:
+        with _one_large:
+            return compare(MOST_HELD_BYTES)
 
 
-def _compared(look: Look, sides: Sequence[Sequence[Part]], columns: Set[str]) -> pa.Table:
+def _compared(look: Look, sides: Sequence[Sequence[Part]], columns: Set[str], most_bytes: int) -> pa.Table:
     sources = [[_source(look, part, columns) for part in parts] for parts in sides]
     schema = _common([one.schema for side in sources for one in side])
     old, new = (_Stream(look, side, schema) for side in sources)
-    left = _Leftover()
+    left = _Leftover(most_bytes)
     while old.more(new.held) and new.more(old.held):
         for rows, is_new in zip(_unequal(old, new), (False, True), strict=True):
             left.add(rows, came=is_new)
@@ -101,10 +100,10 @@ def _compared(look: Look, sides: Sequence[Sequence[Part]], columns: Set[str]) ->
     return left.netted()
 
 
-def _fed(look: Look, feed: Sequence[Part], columns: Set[str], kind: str) -> pa.Table:
+def _fed(look: Look, feed: Sequence[Part], columns: Set[str], kind: str, most_bytes: int) -> pa.Table:
     sources = [_source(look, part, {*columns, kind}) for part in feed]
     schema = _common([one.schema for one in sources])
-    left = _Leftover()
+    left = _Leftover(most_bytes)
     for source in sources:
         for rows in _batches(look, source, schema):
             old = pc.is_in(rows.column(kind), pa.array(["delete", "update_preimage"]))
@@ -179,6 +178,7 @@ def _bare(rows: pa.Table) -> pa.Table:
 class _Leftover:
     """Rows that have not met their like yet; now and then those that have since are let go."""
 
+    most_bytes: int
     _gone: list[pa.Table] = field(default_factory=list)
     _came: list[pa.Table] = field(default_factory=list)
     _bytes: int = 0
@@ -190,14 +190,14 @@ class _Leftover:
         rows = hinted(rows)
         (self._came if came else self._gone).append(rows)
         self._bytes += rows.nbytes
-        if self._bytes > self._settled + max(self._settled, MOST_HELD_BYTES // 2):
+        if self._bytes > self._settled + max(self._settled, self.most_bytes // 2):
             self._settle()
-            if self._bytes > MOST_HELD_BYTES // 2:
+            if self._bytes > self.most_bytes // 2:
                 raise TooManyRows
 
     def netted(self) -> pa.Table:
         self._settle()
-        if self._bytes > MOST_HELD_BYTES // 2:
+        if self._bytes > self.most_bytes // 2:
             raise TooManyRows
         left = [
             rows.drop_columns([HINT]).append_column(WEIGHT, pa.repeat(pa.scalar(weight, pa.int64()), rows.num_rows))
