@@ -18,7 +18,15 @@ from penstock.errors import ProjectError, ProjectErrors
 from penstock.intervals import Interval
 from penstock.project import depth, jinja, limits, load, sandbox
 from penstock.project.analysis import Facts, QueryProblem
-from penstock.project.limits import MAX_CHARACTERS, MAX_DIGITS, MAX_FILE_BYTES, MAX_NAME, MAX_NESTING, MAX_SECONDS
+from penstock.project.limits import (
+    MAX_BARE_JOINS,
+    MAX_CHARACTERS,
+    MAX_DIGITS,
+    MAX_FILE_BYTES,
+    MAX_NAME,
+    MAX_NESTING,
+    MAX_SECONDS,
+)
 from penstock.project.query import analyse
 from penstock.project.sharing import Share, Unshareable, shared
 from penstock.project.templates import rendered
@@ -48,6 +56,8 @@ DEEP = [
     ("template conditions", "{{ " + "1 if 1 else " * MANY + "1 }}"),
     ("template ifs", "{% if 1 %}" * MANY + "{% endif %}" * MANY),
     ("template loops", "{% for a in [1] %}" * 30 + "{% endfor %}" * 30),
+    ("types", "and cast(x as " + "array<" * 300 + "int" + ">" * 300 + ") is null"),
+    ("joins", "and x in (select 1 from a " + "left join b " * 30 + ")"),
     ("digits", "{{ " + "7" * 10_000 + " }}"),
     ("digits of SQL", "and x < " + "7" * 10_000),
     ("SQL parentheses", "and " + "(" * 3000 + "x" + ")" * 3000),
@@ -396,3 +406,22 @@ def test_what_documentation_says_of_limits_is_so() -> None:
         limits.MAX_SCRIPT_BYTES,
     ):
         assert f"{limit:,}" in table, limit
+
+
+def test_ordinary_joins_and_types_are_within_the_limits(tmp_path: Path) -> None:
+    joins = "".join(f" left join `penstock_x` as b{n} on b{n}.x = a.x" for n in range(60))
+    crossed = "".join(f" cross join (select 1 as y{n}) as c{n}" for n in range(60))
+    types = "cast(null as " + "map<string, array<" * 16 + "int" + ">>" * 16 + ")"
+    for sql in (f"select 1 from a{joins}{crossed}", f"select {types}, a < b, b > c, 'join join' -- join"):
+        assert limits.unreadable(sql) is None
+
+
+def test_negative_control_without_the_limit_a_parser_begins_to_work_on_many_joins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bare = "select 1 as a from `penstock_in_0`" + " left join `penstock_in_0`" * (MAX_BARE_JOINS + 1)
+    facts = Facts(position="a", axis="number", align=1, input_position=None, obstacle="none")
+    with pytest.raises(QueryProblem, match="joins in a row"):
+        analyse(bare, facts)
+    monkeypatch.setattr(depth, "unreadable", lambda _: None)
+    assert not analyse(bare, facts).grouped

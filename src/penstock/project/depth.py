@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-from penstock.project.limits import MAX_NESTING, TOO_DEEP, too_deep
+from penstock.project.limits import MAX_NESTING, TOO_DEEP, unreadable
 
 FRAMES = 1_000 + 64 * MAX_NESTING
 """sqlglot calls itself 20 to 32 times for a bracket, and a bracket may have a few NOT before it."""
@@ -50,10 +50,10 @@ def deep() -> Iterator[None]:
 
 @contextmanager
 def reading(sql: str, refused: Callable[[str, int], Exception]) -> Iterator[None]:
-    """Room to read `sql`. What is nested too deeply is `refused`, with the reason and the line."""
-    line = too_deep(sql)
-    if line is not None:
-        raise refused(TOO_DEEP, line)
+    """Room to read `sql`. What would take a parser too long is `refused`, with the reason and the line."""
+    why = unreadable(sql)
+    if why is not None:
+        raise refused(*why)
     try:
         with deep():
             yield

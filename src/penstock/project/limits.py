@@ -11,6 +11,10 @@ MAX_CHARACTERS = 256_000
 MAX_RENDER_SECONDS = 1.0
 MAX_NESTING = 128
 """Brackets and CASE inside each other: the parsers call themselves some twenty times for each."""
+MAX_TYPES = 32
+"""`array<`, `map<` and `struct<` inside each other: the parser begins anew at each of them."""
+MAX_BARE_JOINS = 12
+"""Joins in a row that wait for their ON or USING: the parser tries each twice, so that every one doubles its work."""
 MAX_TREE = 64
 """Operators, filters and blocks of a template inside each other."""
 MAX_LOOPS = 16
@@ -26,11 +30,15 @@ MAX_SPAN = 2**53
 MAX_COUNT = 2**31 - 1
 
 TOO_DEEP = f"it is nested too deeply; {MAX_NESTING} levels are the most"
+DEEP_TYPES = f"a type is nested too deeply; {MAX_TYPES} levels are the most"
+BARE_JOINS = f"more than {MAX_BARE_JOINS} joins in a row have no ON or USING; write CROSS JOIN where that is meant"
 LONG_NUMBER = f"a number has more than {MAX_DIGITS} digits"
 
 _PIECES = re.compile(
     r"""'(?:[^'\\]|\\.)*(?:'|\Z)|"(?:[^"\\]|\\.)*(?:"|\Z)|`[^`]*(?:`|\Z)|--[^\n]*|/\*(?:.*?\*/|.*)"""
-    r"""|(?P<open>[(\[{]|\bcase\b)|(?P<close>[)\]}]|\bend\b)""",
+    r"""|(?P<open>[(\[{]|\bcase\b)|(?P<close>[)\]}]|\bend\b)"""
+    r"""|(?P<type>\b(?:array|map|struct)\s*<)|(?P<typed>>)|(?P<crossed>\b(?:cross|natural)\s+join\b)"""
+    r"""|(?P<join>\bjoin\b)|(?P<joined>\b(?:on|using)\b)""",
     re.DOTALL | re.IGNORECASE,
 )
 _DIGITS = re.compile(rf"[0-9](?:_?[0-9]){{{MAX_DIGITS},}}")
@@ -48,6 +56,29 @@ def too_deep(text: str) -> int | None:
                 return line_of(text, match.start())
         elif match.lastgroup == "close":
             depth = max(depth - 1, 0)
+    return None
+
+
+def unreadable(sql: str) -> tuple[str, int] | None:
+    """Why a parser would work on a query for too long, and the line; None when it would not."""
+    line = too_deep(sql)
+    if line is not None:
+        return TOO_DEEP, line
+    if sql.count("<") <= MAX_TYPES and sql.lower().count("join") <= MAX_BARE_JOINS:
+        return None
+    types = joins = 0
+    for match in _PIECES.finditer(sql):
+        match match.lastgroup:
+            case "type":
+                types += 1
+            case "typed":
+                types = max(types - 1, 0)
+            case "join":
+                joins += 1
+            case "joined":
+                joins = max(joins - 1, 0)
+        if types > MAX_TYPES or joins > MAX_BARE_JOINS:
+            return DEEP_TYPES if types > MAX_TYPES else BARE_JOINS, line_of(sql, match.start())
     return None
 
 
