@@ -46,7 +46,7 @@ format: $(STAMP)  ## put the code in shape
 
 bench: $(STAMP)  ## measure; each script prints a table and writes benchmarks/results/*.json
 	@mkdir -p benchmarks/results
-	@for b in planner claims wakeup scheduler cold idle_up projects interval backfill late rewrites commits batching updates; do $(BIN)/python benchmarks/$$b.py --json benchmarks/results/$$b.json || exit 1; done
+	@for b in planner parts claims wakeup scheduler cold idle_up projects interval backfill late rewrites commits batching updates; do $(BIN)/python benchmarks/$$b.py --json benchmarks/results/$$b.json || exit 1; done
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) demo benchmarks/results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
