@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from penstock.runtime.metrics import Metrics
-from penstock.runtime.observing import Observer, TableEyes
+from penstock.runtime.observing import Observer
 from penstock.runtime.revisions import Revisions
 from penstock.runtime.scheduler import Scheduler
 from penstock.runtime.triggers import Triggers
@@ -24,6 +25,10 @@ from penstock.runtime.workspace import Workspace, apply, open_workspace
 from penstock.state.store import State
 from places import scratch
 from results import arguments, report
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
+
+from table_eyes import TableEyes
 
 P = ParamSpec("P")
 T = TypeVar("T")

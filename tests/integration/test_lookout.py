@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from deployment import Deployment, commit
 from object_store import ObjectStore, object_store
 from residents import covers, everything, residing, until
+from table_eyes import TableEyes
 
 from penstock.engine import evicting
 from penstock.engine.store_client import StoreClient
@@ -30,7 +31,7 @@ from penstock.runtime import observing, roles
 from penstock.runtime import run as run_module
 from penstock.runtime.audit import STILL_LOOKING, Audited
 from penstock.runtime.lookout import Lookout
-from penstock.runtime.observing import Observer, Seen, Sight, TableEyes, keep
+from penstock.runtime.observing import Observer, Seen, Sight, keep
 from penstock.runtime.pool import Pool
 from penstock.runtime.progress import Silent
 from penstock.runtime.workspace import Workspace, apply

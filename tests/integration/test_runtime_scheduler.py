@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from deployment import Deployment
+from table_eyes import TableEyes
 
 from penstock.errors import BusyError
 from penstock.planner import Decision, Observation, plan
 from penstock.runtime.metrics import Metrics
-from penstock.runtime.observing import TableEyes
 from penstock.runtime.revisions import Revisions
 from penstock.runtime.scheduler import Scheduler
 from penstock.runtime.workspace import apply

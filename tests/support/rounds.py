@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from deployment import Deployment
+from table_eyes import TableEyes
 
 from penstock.runtime.metrics import Metrics
-from penstock.runtime.observing import TableEyes
 from penstock.runtime.progress import Finished
 from penstock.runtime.revisions import Revisions
 from penstock.runtime.scheduler import Scheduler

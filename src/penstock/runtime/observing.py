@@ -28,7 +28,6 @@ from penstock.models import Source
 from penstock.models.axis import SECOND
 from penstock.planner.watching import FIRST_SLICE, next_slice
 from penstock.project import Project, ScanContext, render_bounds
-from penstock.runtime.audit import audit
 from penstock.runtime.containment import contained
 from penstock.runtime.logs import log
 from penstock.runtime.noticing import Noticed, anybody_cares, interesting, judged, lowered, newest, replaced
@@ -84,22 +83,6 @@ Seen = Sight | NeedsSpark
 
 class _SparkOnlyError(Exception):
     """Why a look ends without a sight."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableEyes:
-    """Looks at sources and at our own tables, through the logs alone, while the caller waits."""
-
-    environ: Mapping[str, str]
-
-    def periods(self, site: Site, world: World) -> dict[str, float]:
-        return scan_periods(site)
-
-    def look(self, site: Site, names: Collection[str], world: World) -> Iterator[Seen]:
-        return Observer(site, None, self.environ, runs_programs=False).look(names, world)
-
-    def audit(self, site: Site, state: State, world: World) -> Iterator[str | None]:
-        return audit(site, state, world)
 
 
 def scan_periods(site: Site) -> dict[str, float]:

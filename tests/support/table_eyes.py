@@ -1,0 +1,28 @@
+"""How does a round look at tables while it waits? Tests and measurements then know what it has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from penstock.runtime.audit import audit
+from penstock.runtime.observing import Observer, Seen, scan_periods
+from penstock.runtime.site import Site
+from penstock.state.records import World
+from penstock.state.store import State
+
+
+@dataclass(frozen=True, slots=True)
+class TableEyes:
+    """Looks at sources and at our own tables, through the logs alone, while the caller waits."""
+
+    environ: Mapping[str, str]
+
+    def periods(self, site: Site, world: World) -> dict[str, float]:
+        return scan_periods(site)
+
+    def look(self, site: Site, names: Collection[str], world: World) -> Iterator[Seen]:
+        return Observer(site, None, self.environ, runs_programs=False).look(names, world)
+
+    def audit(self, site: Site, state: State, world: World) -> Iterator[str | None]:
+        return audit(site, state, world)
