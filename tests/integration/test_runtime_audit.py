@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -265,7 +266,8 @@ def test_a_commit_that_may_have_touched_anything_takes_nothing_out(trial: Deploy
     gone = DeltaTable(place).version()
     commit(place, {"n": [16], "value": [-1]})
     DeltaTable(place).create_checkpoint()
-    (Path(place) / "_delta_log" / f"{gone:020d}.json").unlink()
+    for version in range(gone + 1):  # as cleaning does it
+        (Path(place) / "_delta_log" / f"{version:020d}.json").unlink()
     notes = Notes()
     assert trial.run(progress=notes).failed == 0
     assert [text for text in notes.told if "taken out" in text] == []
@@ -549,3 +551,23 @@ def test_damage_to_a_commit_that_is_adopted_afterwards_is_repaired(trial: Deploy
     for _ in range(2):
         assert trial.run().failed == 0
     assert trial.rows("copy") == newest(trial, "copy") == [(n, n * 7 + (n == 5)) for n in range(40)]
+
+
+def test_a_table_that_nobody_wrote_to_is_not_opened(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    open_table = runtime_audit.open_table
+
+    def noted(location: str, **given: Any) -> object:
+        opened.append(location)
+        return open_table(location, **given)
+
+    trial.run()
+    monkeypatch.setattr(runtime_audit, "open_table", noted)
+    with trial.opened() as workspace:
+        assert not any(runtime_audit.audit(workspace.site, workspace.state, workspace.state.world()))
+        assert opened == []
+        DeltaTable(trial.place("copy")).update({"value": "-1"}, predicate="n = 33")
+        assert not any(runtime_audit.audit(workspace.site, workspace.state, workspace.state.world()))
+    assert opened == [trial.place("copy")]
+    trial.run()
+    assert is_exact(trial)

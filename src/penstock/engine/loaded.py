@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.engine.files import PositionColumn, TableSnapshot
-from penstock.engine.glance import Mark
+from penstock.engine.glance import Mark, marks
 from penstock.engine.handle import open_table
 from penstock.engine.log import read
-from penstock.engine.storage import Storage, place
+from penstock.engine.storage import Storage
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -29,7 +29,8 @@ class LoadedHead:
 
     def is_head(self) -> bool:
         """Two look-ups, at any size of the table: its last commit is there as it was, and none follows."""
-        mark, follows = _marks(self.snapshot.location, self.snapshot.version, self.storage)
+        version = self.snapshot.version
+        mark, follows = marks(self.snapshot.location, (version, version + 1), self.storage)
         return mark == self.mark and follows is None
 
 
@@ -43,7 +44,7 @@ def load_head(
     """
     version = likely
     for _ in range(ROUNDS):
-        mark = None if version is None else _marks(location, version, storage)[0]
+        mark = None if version is None else marks(location, (version,), storage)[0]
         table = open_table(location, storage=storage)
         if table is None:
             return None
@@ -51,12 +52,3 @@ def load_head(
             return None if mark is None else LoadedHead(read(table, location, position), table, mark, storage)
         version = table.version()
     return None
-
-
-def _marks(location: str, version: int, storage: Storage | None) -> tuple[Mark | None, Mark | None]:
-    """Of a commit and of the one that would follow it; None where there is no such file."""
-    filesystem, folder = place(location, "_delta_log", storage)
-    names = [f"{folder}/{number:020d}.json" for number in (version, version + 1)]
-    found = filesystem.get_file_info(names)
-    one, other = (Mark.of(info) for info in found)
-    return one, other

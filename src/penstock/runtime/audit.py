@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
+from penstock.engine.glance import ends_at
 from penstock.engine.handle import open_table
 from penstock.errors import ConflictError, StateError
 from penstock.intervals import EVERYTHING, IntervalSet
@@ -149,7 +150,10 @@ def _unless_error(answer: T | BaseException) -> T:
 
 def _look(site: Site, own: OwnTable) -> TableSeen:
     location, storage = site.table(own.generation.location), site.project.settings.target.storage
-    table, audited = open_table(location, storage=storage), own.generation.audited_snapshot
+    audited = own.generation.audited_snapshot
+    if own.accepted == audited and ends_at(location, own.accepted, storage):
+        return TableSeen(own, None, own.accepted)  # as it was: there is no need to open it
+    table = open_table(location, storage=storage)
     if table is None:
         return TableSeen(own, None, -1)
     latest, table_id = table.version(), str(table.metadata().id)
