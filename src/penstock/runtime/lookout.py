@@ -40,7 +40,7 @@ from penstock.tasks import UNCHANGED
 THREADS = 8
 LOOK_SECONDS = 10.0
 """Then others have their turn; what was seen is kept."""
-AUDITORS, AUDIT_BATCH = 4, 64
+AUDITORS, AUDIT_BATCH = 4, 512
 """Threads for our own tables, and how many tables a round asks them for."""
 HANGING_SECONDS = 40.0
 """Nobody waits longer for an answer: somebody else takes the place of whoever does."""

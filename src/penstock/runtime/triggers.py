@@ -9,7 +9,7 @@ from datetime import datetime
 from penstock.intervals import NOTHING, IntervalSet
 from penstock.models import Graph, IntervalModel, Source
 from penstock.planner.lanes import LANES
-from penstock.state.records import SourceRecord, Work, World
+from penstock.state.records import Generation, SourceRecord, Work, World
 from penstock.tasks import Lane
 
 Due = dict[str, set[Lane]]
@@ -27,6 +27,8 @@ class _Own:
     waiting: frozenset[Lane]
     paused: bool
     suspended: bool
+    seen: tuple[Generation | None, Work | None] = field(compare=False, repr=False)
+    """What the database told: as long as it tells the same objects, nothing of this has changed."""
 
 
 @dataclass(slots=True)
@@ -46,10 +48,11 @@ class Triggers:
             or self._revision != world.revision
         )
         models = [model for model in graph.models.values() if isinstance(model, IntervalModel)]
-        own = {model.name: _state(model.name, world) for model in models}
+        own = {model.name: self._same_or_new(model.name, world) for model in models}
         sources = {name: _bounds(world.sources.get(name)) for name, m in graph.models.items() if isinstance(m, Source)}
         found: Due = {}
-        for model in models:
+        moved = sources != self._sources or any(own[name] is not self._own.get(name) for name in own)
+        for model in models if sweep or moved else ():
             if lanes := self._lanes(model, own, sources, sweep=sweep, rebuilding=_rebuilding(model.name, world)):
                 found[model.name] = lanes
         for name, lane in slots:
@@ -58,6 +61,15 @@ class Triggers:
             self._swept, self._revision = world.at, world.revision
         self._own, self._sources = own, sources
         return found
+
+    def _same_or_new(self, name: str, world: World) -> _Own:
+        """As it was before, if the database has nothing new of it."""
+        before = self._own.get(name)
+        if before is None or (before.paused, before.suspended) != (name in world.paused, name in world.suspended):
+            return _state(name, world)
+        generation, work = before.seen
+        same = generation is world.working.get(name) and work is world.work.get(name)
+        return before if same else _state(name, world)
 
     def _lanes(
         self,
@@ -109,6 +121,7 @@ def _state(name: str, world: World) -> _Own:
         waiting=work.waiting,
         paused=name in world.paused,
         suspended=name in world.suspended,
+        seen=(generation, world.work.get(name)),
     )
 
 
