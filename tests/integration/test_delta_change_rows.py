@@ -393,6 +393,12 @@ def test_many_rows_are_held_by_one_look_at_a_time(
     assert bool(met) is together
 
 
+def test_columns_of_a_type_without_values_are_not_compared(tmp_path: Path) -> None:
+    nothing = pa.array([[None], []], pa.list_(pa.null()))
+    sides = [[part(tmp_path, name, numbers(range(2)).append_column("x", nothing))] for name in "ab"]
+    assert change_rows(look(tmp_path), *sides, frozenset("nvx")) is None
+
+
 def test_files_beyond_the_budget_are_not_opened(tmp_path: Path) -> None:
     sides = [part(tmp_path, "a", numbers(range(20)))], [part(tmp_path, "b", numbers(range(20), 9))]
     (tmp_path / "a").unlink()

@@ -92,5 +92,8 @@ def _nothing(kind: pa.DataType) -> pa.Scalar:
 
 def _zero(kind: pa.DataType) -> pa.Scalar:
     """Nought of a date, a time or a decimal."""
-    width = kind.bit_width // 8
+    try:
+        width = kind.bit_width // 8
+    except ValueError:  # of a type without values
+        raise pa.ArrowNotImplementedError(f"{kind} has no nought") from None
     return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(b"\0" * width)])[0]
