@@ -30,14 +30,13 @@ from penstock.runtime.audit import (
     staged_or_error,
 )
 from penstock.runtime.containment import contained
-from penstock.runtime.observing import Observer, Seen, Sight, by_log, scan_periods, unknown
+from penstock.runtime.observing import THREADS, Observer, Seen, Sight, by_log, scan_periods, unknown
 from penstock.runtime.pool import Pool
 from penstock.runtime.site import Site
 from penstock.state.records import World
 from penstock.state.store import State
 from penstock.tasks import UNCHANGED
 
-THREADS = 8
 LOOK_SECONDS = 10.0
 """Then others have their turn; what was seen is kept."""
 AUDITORS, AUDIT_BATCH = 4, 512

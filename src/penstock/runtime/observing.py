@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 Scan = Literal["full", "incremental"]
 _SHOWN_OUTPUT = 300
 
+THREADS = 8
+"""So many sources are looked at side by side."""
+
 
 class Scanner(Protocol):
     """What observing asks of Spark, for sources whose log does not tell."""

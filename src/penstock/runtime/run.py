@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from penstock.models import IntervalModel, Source
 from penstock.planner.breaker import suspended_words
@@ -17,19 +18,18 @@ from penstock.planner.plan import plan
 from penstock.planner.words import spans
 from penstock.runtime.audit import audit
 from penstock.runtime.containment import cancel, contained
-from penstock.runtime.crew import Crew
-from penstock.runtime.heartbeat import Heartbeat
-from penstock.runtime.lookout import THREADS
-from penstock.runtime.observing import Observer, Seen, Sight, keep
+from penstock.runtime.observing import THREADS, Observer, Seen, Sight, keep
 from penstock.runtime.progress import Finished, Progress
 from penstock.runtime.settling import settle
 from penstock.runtime.site import Site
 from penstock.runtime.survey import Survey, superseded
-from penstock.runtime.work import Bench
 from penstock.runtime.workspace import Workspace
 from penstock.state.records import World
 from penstock.state.store import State
 from penstock.tasks import Lease, Order
+
+if TYPE_CHECKING:
+    from penstock.runtime.crew import Crew
 
 OTHERS_POLL_SECONDS = 5.0
 RETRY_PAUSE_SECONDS = 5.0
@@ -132,13 +132,21 @@ def _running(
     def site(world: World, _: State) -> Site | None:
         return None if superseded(workspace.project, world) else workspace.site
 
-    with ExitStack() as stack:
+    def staff() -> Crew:
+        """Only when there is work: to find out that there is none takes no worker."""
+        from penstock.runtime.crew import Crew
+        from penstock.runtime.heartbeat import Heartbeat
+        from penstock.runtime.work import Bench
+
         info = {"pid": os.getpid(), "host": workspace.host, "role": "run", "slots": workspace.slots}
         heartbeat = stack.enter_context(Heartbeat(workspace.connect, workspace.worker, info, lost))
         bench = Bench(site, workspace.state, workspace.engine, workspace.step, heartbeat, RETRY_PAUSE_SECONDS)
         crew = Crew(bench, workspace.connect, heartbeat, workspace.slots)
         stack.callback(crew.close)
-        yield _Run(workspace, models, progress, crew, since)
+        return crew
+
+    with ExitStack() as stack:
+        yield _Run(workspace, models, progress, staff, since)
 
 
 class _Run:
@@ -149,12 +157,13 @@ class _Run:
         workspace: Workspace,
         models: tuple[IntervalModel, ...],
         progress: Progress,
-        crew: Crew,
+        staff: Callable[[], Crew],
         since: datetime,
     ) -> None:
         self._workspace, self._state, self._models, self._progress = workspace, workspace.state, models, progress
         self._names = frozenset(model.name for model in models)
-        self._crew, self._since = crew, since
+        self._staff, self._since = staff, since
+        self._crew: Crew | None = None
         self._unplannable: dict[str, str] = {}
 
     def work_until_quiet(self, summary: Summary) -> None:
@@ -164,17 +173,17 @@ class _Run:
             if superseded(self._workspace.project, world):
                 return self._leave(summary)
             added = self._enqueue(world)
-            self._claim()
-            if self._crew.leases:
-                self._collect(summary)
+            self._claim(world, added)
+            if self._crew is not None and self._crew.leases:
+                self._collect(self._crew, summary)
             elif not added and not world.events and not self._wait_for_others(world):
                 return self._count_dead(world, summary)
 
     def _leave(self, summary: Summary) -> None:
         """The tables are another revision's now: our queries must not fill them."""
         self._progress.note("another revision of the project was applied: this run ends here")
-        while self._crew.leases:
-            self._collect(summary)
+        while self._crew is not None and self._crew.leases:
+            self._collect(self._crew, summary)
 
     def _count_dead(self, world: World, summary: Summary) -> None:
         """A task may die without an attempt of ours: lost twice by other workers, for example."""
@@ -217,12 +226,16 @@ class _Run:
             self._unplannable[model.name] = contained(error, model=model.name).message
             return []
 
-    def _claim(self) -> None:
-        while self._crew.free and (lease := self._crew.claim(self._workspace.worker, self._names)):
+    def _claim(self, world: World, added: int) -> None:
+        waits = added or any(work.queued or work.retrying for name, work in world.work.items() if name in self._names)
+        if self._crew is None and waits:
+            self._crew = self._staff()
+        crew = self._crew
+        while crew is not None and crew.free and (lease := crew.claim(self._workspace.worker, self._names)):
             self._progress.started(lease.order)
 
-    def _collect(self, summary: Summary) -> None:
-        for lease, result in self._crew.collect(None):
+    def _collect(self, crew: Crew, summary: Summary) -> None:
+        for lease, result in crew.collect(None):
             summary.add(result, self._workspace.project.graph.interval_model(lease.order.model).axis)
             self._progress.finished(result)
 
