@@ -124,7 +124,7 @@ class _Examined:
             if model is None or model.position is None:
                 continue
             then, now = self.site.located(pin), self._newest(name)
-            window = self._window(name, parts) - self._expired(then, now)
+            window = self._window(name, parts) - self._expired(then, now) - self._beyond_repair(name)
             try:
                 before = self.engine.bag(then.location, then.snapshot, window)
             except EngineError as error:
@@ -159,6 +159,11 @@ class _Examined:
             for snapshot in self.engine.snapshots(then.location)[then.snapshot + 1 :]:
                 gone |= snapshot.expired
         return gone
+
+    def _beyond_repair(self, name: str) -> IntervalSet:
+        """Stale in a table of ours although all is quiet: others damaged it, and what it was made of has expired."""
+        generation = self.world.current.get(name)
+        return NOTHING if generation is None else generation.stale
 
     def _strays(self, accepted: int) -> Iterator[str]:
         """Rows where nothing was ever computed; what a task committed whose worker was lost is still to be adopted."""
