@@ -153,7 +153,9 @@ class Trial(Account):
         """On the second connection, which may have been lost: then it takes two tries."""
         worker = self.workers[number % len(self.workers)]
         held = [lease for lease in leases if self.holds(lease)]
-        with self.unchanged(None if held else ("worker",)):
+        # what died because this worker seemed to be lost is no longer held
+        dead = any(entry.state == "dead" for entry in self.entries)
+        with self.unchanged(None if held else ("worker", "task") if dead else ("worker",)):
             lost = again(lambda: worker.presence.heartbeat(leases, worker.name))
         worker.alive = True
         for one in self.workers:
