@@ -194,3 +194,23 @@ def test_a_table_written_in_several_stretches_at_once_can_be_replaced_afterwards
     log.write_text(log.read_text().replace(path.name, f"t/1/{RUN}=0/{path.name}"))
     job, _ = one_more(tmp_path, 0)
     assert len(Head.of(job, None).replaced) == 1
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.large_string(), pa.list_(pa.string_view())], ids=str)
+def test_rows_of_any_order_are_kept_whatever_kind_of_text_their_writer_chose(tmp_path: Path, kind: pa.DataType) -> None:
+    """As delta-rs leaves them after an UPDATE of several files."""
+    numbers = [7, 1, 12, 3, 25]
+    texts = [[str(n)] if pa.types.is_list(kind) else str(n) for n in numbers]
+    foreign = pa.table({"n": pa.array(numbers, pa.int64()), "s": pa.array(texts, kind)})
+    own = pa.table({"n": pa.array([4, 5], pa.int64()), "s": pa.array([texts[0]] * 2)})
+    pq.write_table(foreign, tmp_path / "foreign.parquet")
+    pq.write_table(own, tmp_path / "own.parquet")
+    files = [staged_file(str(tmp_path), name, N) for name in ("foreign.parquet", "own.parquet")]
+    stored = tuple(DataFile(one.path, one.size, one.rows, one.low, one.high, one.nulls, {}) for one in files)
+    scope = IntervalSet.of([(5, 10)])
+    job = job_for(tmp_path, scope)
+    found = keep(job, Head(str(tmp_path), None, stored, stored), FIELD, f"{job.task}/1")
+    rows = [row for file in found for row in pq.read_table(tmp_path / file.path).to_pylist()]
+    assert sorted((row["n"], row["s"]) for row in rows) == [
+        (1, texts[1]), (3, texts[3]), (4, texts[0]), (12, texts[2]), (25, texts[4])
+    ]  # fmt: skip

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.engine.multisets import HINT, POSITION, WEIGHT, Sides, drop_pairs, equal_rows, hinted, summed_rows
+from penstock.engine.plain_types import plain_type
 from penstock.engine.tally import either
 from penstock.engine.touched import LEGACY, Look, NoRowsToRead, opened, positions_in
 from penstock.engine.vectors import Part
@@ -310,7 +311,7 @@ def _common(schemas: Sequence[pa.Schema]) -> pa.Schema:
     """All columns of all files, in one type each; NoRowsToRead when there is none that holds the values of all."""
     found: dict[str, pa.DataType] = {}
     for one in (one for schema in schemas for one in schema):
-        kind = _plain(one.type)
+        kind = plain_type(one.type)
         known = found.get(one.name, kind)
         wide = known if known == kind or pa.types.is_null(kind) else kind if pa.types.is_null(known) else None
         found[one.name] = wide or _wider(known, kind)
@@ -324,29 +325,4 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
         return pa.float64()
     if pa.types.is_decimal(one) and pa.types.is_decimal(other) and one.scale == other.scale:
         return pa.decimal128(max(one.precision, other.precision), one.scale)
-    raise NoRowsToRead
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """The one type that we compare in, of those that mean the same; Spark has no nanoseconds."""
-    types = pa.types
-    if types.is_timestamp(kind):
-        return pa.timestamp("us", kind.tz)
-    if types.is_dictionary(kind):
-        return _plain(kind.value_type)
-    if types.is_nested(kind):
-        return _plain_nested(kind)
-    if types.is_large_string(kind) or types.is_string_view(kind):
-        return pa.string()
-    binary = types.is_large_binary(kind) or types.is_binary_view(kind) or types.is_fixed_size_binary(kind)
-    return pa.binary() if binary else kind
-
-
-def _plain_nested(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, _plain(one.type)) for one in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
-    if hasattr(kind, "value_type"):
-        return pa.list_(_plain(kind.value_type))
     raise NoRowsToRead

@@ -14,6 +14,7 @@ from penstock.engine.files import DataFile
 from penstock.engine.flat import whole
 from penstock.engine.head import Head
 from penstock.engine.job import Job, StagedFile
+from penstock.engine.plain_types import plain_table
 from penstock.engine.positions import PositionField
 from penstock.engine.statistics import staged_file
 from penstock.engine.storage import Storage, place, reading
@@ -61,7 +62,7 @@ class _Keeping:
         with reading(self.job.location, file.path), filesystem.open_input_file(inside) as source:
             parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
             for number in range(parquet.num_row_groups):
-                for gap, rows in self._apart(parquet.read_row_group(number, use_threads=False)):
+                for gap, rows in self._apart(plain_table(parquet.read_row_group(number, use_threads=False))):
                     self._hold(gap, rows)
 
     def let_go(self, next_low: int | None) -> None:
