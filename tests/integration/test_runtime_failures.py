@@ -317,6 +317,16 @@ def test_a_run_does_not_wait_for_the_queued_tasks_of_a_paused_model(trial: Deplo
     assert trial.rows("copy") == trial.rows("child") == copied(80)
 
 
+def test_a_run_says_of_a_paused_model_that_nothing_is_computed(trial: Deployment) -> None:
+    trial.model("copy", COPY, "interval: 80")
+    with trial.opened() as workspace:
+        apply(workspace)
+        workspace.state.pause("t.copy", "test")
+    heard = Heard()
+    assert trial.run(progress=heard).tasks == 0
+    assert heard.notes == ["t.copy is paused: nothing of it is computed until penstock resume t.copy"]
+
+
 # two at once
 
 

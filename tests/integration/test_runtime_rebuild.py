@@ -81,7 +81,18 @@ def test_a_changed_query_rebuilds_its_model_and_all_that_read_it(trial: Deployme
     reasons = {change.model: change.reason for change in found}
     assert reasons["t.copy"] == "its definition changed"
     assert reasons["t.last"] == "it reads t.copy, which is rebuilt"
-    assert len(needs_consent(found)) == 3
+    with trial.opened() as workspace:
+        assert len(needs_consent(workspace.state, found)) == 3
+
+
+def test_nobody_is_asked_about_a_model_that_never_held_a_row(trial: Deployment) -> None:
+    trial.model("broken", "select n, 1 / (value - value) as value from {{ ref('raw.numbers') }}")
+    assert trial.run("broken").failed > 0
+    trial.model("broken", COPY)
+    with trial.opened() as workspace:
+        found = workspace.state.changes(definitions(workspace.project))
+        assert {one.model: one.change for one in found}["t.broken"] == "rebuild"
+        assert needs_consent(workspace.state, found) == []
 
 
 def test_comments_and_another_interval_rebuild_nothing(trial: Deployment) -> None:

@@ -11,6 +11,7 @@ from penstock.runtime.definitions import definitions
 from penstock.runtime.survey import Survey
 from penstock.runtime.workspace import Workspace
 from penstock.state.records import Change, World
+from penstock.state.store import State
 from penstock.tasks import Order
 
 
@@ -46,6 +47,9 @@ def _intervals(workspace: Workspace, world: World, change: Change) -> int:
     return sum(len(order.chunks) for order in plan(seen, most=10**9) if isinstance(order, Order))
 
 
-def needs_consent(changes: tuple[Change, ...]) -> list[str]:
-    """What `apply` asks about before it does it."""
-    return [f"{c.model}: {c.change} ({c.reason})" for c in changes if c.change in ("rebuild", "removed")]
+def needs_consent(state: State, changes: tuple[Change, ...]) -> list[str]:
+    """What `apply` asks about before it does it: nobody misses a table that never held a row."""
+    taken = [change for change in changes if change.change in ("rebuild", "removed")]
+    current = state.world().current if taken else {}
+    served = {name for name, generation in current.items() if generation.accepted_snapshot is not None}
+    return [f"{one.model}: {one.change} ({one.reason})" for one in taken if one.model in served]

@@ -246,10 +246,11 @@ class _Run:
         idle = world.paused | world.suspended.keys()
         busy = {n: w for n, w in own.items() if w.running or (n not in idle and w.queued + w.retrying)}
         if not busy:
-            for name in sorted(own.keys() & world.paused):
-                if waiting := own[name].queued + own[name].retrying:
-                    tasks = "1 waiting task stays" if waiting == 1 else f"{waiting} waiting tasks stay"
-                    self._progress.note(f"{name} is paused: its {tasks} until penstock resume {name}")
+            for name in sorted(self._names & world.paused):
+                waiting = own[name].queued + own[name].retrying if name in own else 0
+                tasks = "1 waiting task stays" if waiting == 1 else f"{waiting} waiting tasks stay"
+                said = f"its {tasks}" if waiting else "nothing of it is computed"
+                self._progress.note(f"{name} is paused: {said} until penstock resume {name}")
             return False
         running = sorted(name for name, w in busy.items() if w.running)
         if running:
