@@ -6,6 +6,7 @@ import pytest
 
 from penstock.errors import UsageError
 from penstock.runtime.matching import condition
+from penstock.runtime.querying import _select
 
 
 @pytest.mark.parametrize(
@@ -57,3 +58,9 @@ def test_anything_else_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(UsageError, match="--where") as caught:
         condition(text)
     assert "country = 'NO'" in str(caught.value.hint)
+
+
+def test_what_the_parser_cannot_read_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(UsageError, match="exactly one SELECT"):
+        _select("execute immediate 'select 1'")
+    assert caplog.records == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from threading import Lock
 
 from penstock.project.limits import MAX_NESTING, TOO_DEEP, unreadable
 
+logging.getLogger("sqlglot").setLevel(logging.ERROR)  # what it cannot read is ours to tell
 FRAMES = 1_000 + 64 * MAX_NESTING
 """sqlglot calls itself 20 to 32 times for a bracket, and a bracket may have a few NOT before it."""
 
