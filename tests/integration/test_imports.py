@@ -26,7 +26,7 @@ print(json.dumps([code, [name for name in {HEAVY!r} if name in sys.modules]]), f
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = written(tmp_path_factory.mktemp("imports"), SHOP)
-    assert typed(root, "apply", "--yes") == {"jinja2", "sqlglot"}
+    assert typed(root, "apply", "--yes") == {"sqlglot"}
     return root
 
 
