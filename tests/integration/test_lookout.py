@@ -16,6 +16,7 @@ from urllib.request import urlopen
 import pytest
 from deltalake import DeltaTable
 from deployment import Deployment, commit
+from faults import Hang
 from object_store import ObjectStore, object_store
 from residents import covers, everything, residing, until
 from table_eyes import TableEyes
@@ -146,20 +147,19 @@ def test_a_table_of_ours_that_does_not_answer_stops_no_planning(
 ) -> None:
     trial.write("penstock.yml", (trial.root / "penstock.yml").read_text() + "scheduler: {sweep: 1s}\n")
     trial.run()
-    asked, answer = threading.Event(), threading.Event()
+    hang = Hang()
 
     def hanging(*_: object) -> object:
-        asked.set()
-        answer.wait(60)
+        hang()
         return SourceError("it did not answer")
 
     monkeypatch.setattr(lookout_module, "look_or_error", hanging)
     with everything(trial):
-        assert asked.wait(30)
+        assert hang.reached.wait(30)
         trial.land("numbers", range(10, 20))
         until(trial, covers("copy", 20))
-        assert not answer.is_set()
-        answer.set()
+        assert not hang.go_on.is_set()
+        hang.go_on.set()
 
 
 def test_taking_out_foreign_rows_stops_no_planning_while_the_table_does_not_answer(
@@ -168,21 +168,19 @@ def test_taking_out_foreign_rows_stops_no_planning_while_the_table_does_not_answ
     trial.write("penstock.yml", (trial.root / "penstock.yml").read_text() + "scheduler: {sweep: 1s}\n")
     trial.run()
     commit(trial.place("copy"), {"n": [5000], "value": [1]})
-    asked, answer = threading.Event(), threading.Event()
-    write = evicting.without
+    hang, write = Hang(), evicting.without
 
     def hanging(*given: Any) -> object:
-        asked.set()
-        answer.wait(60)
+        hang()
         return write(*given)
 
     monkeypatch.setattr(evicting, "without", hanging)
     with everything(trial):
-        assert asked.wait(30)
+        assert hang.reached.wait(30)
         trial.land("numbers", range(10, 20))
         until(trial, covers("copy", 20))
-        assert not answer.is_set()
-        answer.set()
+        assert not hang.go_on.is_set()
+        hang.go_on.set()
         until(trial, lambda _: len(DeltaTable(trial.place("copy")).to_pyarrow_table()) == 20)
 
 

@@ -498,14 +498,36 @@ def test_rows_where_nothing_is_covered_are_taken_out_also_when_somebody_publishe
     assert is_exact(trial, 60)
 
 
-def test_rows_where_nothing_is_covered_wait_for_a_commit_that_is_still_to_be_adopted(trial: Deployment) -> None:
+def test_rows_where_nothing_is_covered_wait_for_a_commit_that_is_still_to_be_adopted(
+    trial: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands above them, others published on top of it, and nobody has looked in between."""
     commit(trial.place("copy"), FAR)
-    trial.land("numbers", range(40, 60))
-    with pytest.raises(Killed):
-        trial.run("copy", step=Fault("delta committed", raising(Killed())))
+    with trial.opened() as workspace:
+        workspace.state.invalidate("t.copy", ranges((0, 10)), "test", "test", rows_unknown=True)
+    DeltaTable(str(trial.landing("numbers"))).update({"value": "n * 9"}, predicate="n < 10")
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime_run, "audit", lambda *_: ())
+        with pytest.raises(Killed):
+            trial.run("copy", step=Fault("delta committed", raising(Killed())))
+        [[worker]] = trial.execute("select worker from task where state = 'running'")
+        with trial.opened() as asleep:
+            asleep.state.register_worker(str(worker), {})
+            trial.execute("update task set lease_expires_at = clock() + interval '1 hour' where state = 'running'")
+            trial.land("numbers", range(40, 60))
+            with pytest.raises(Killed):
+                trial.run("copy", step=Fault("published", raising(Killed())))
+            assert not any(runtime_audit.audit(asleep.site, asleep.state, asleep.state.world()))
     for _ in range(3):
         assert trial.run().failed == 0
-    assert is_exact(trial, 60)
+    wanted = [(n, n * (9 if n < 10 else 7)) for n in range(60)]
+    assert trial.rows("copy") == newest(trial, "copy") == wanted
+
+
+def test_control_judged_up_to_that_commit_they_stay(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime_audit, "settled", lambda latest, pending, _: min([latest + 1, *pending]) - 1)
+    with pytest.raises(AssertionError):
+        test_rows_where_nothing_is_covered_wait_for_a_commit_that_is_still_to_be_adopted(trial, monkeypatch)
 
 
 def damaged_under_an_attempt(trial: Deployment, at: str) -> None:

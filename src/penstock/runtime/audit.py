@@ -195,8 +195,13 @@ def _judge(site: Site, state: State, seen: TableSeen) -> Eviction | None:
         scope = IntervalSet.of(part for commit in strays for part in commit.scope) - generation.covered
         return Eviction(model, generation, scope, tuple(commit.version for commit in strays), latest)
     elif not pending or latest == accepted:
-        state.judged(generation, min([latest + 1, *pending, *(commit.version for commit in strays)]) - 1)
+        state.judged(generation, settled(latest, pending, strays))
     return None  # else a task of ours is just being accepted; the next look goes on here
+
+
+def settled(latest: int, pending: Sequence[int], strays: Sequence[ForeignCommit]) -> int:
+    """Up to where nothing is left to be done: rows to take out wait for the commits that are still to be adopted."""
+    return min([latest + 1, *pending, *(commit.version for commit in strays)]) - 1
 
 
 def _key(table_id: str, commit: ForeignCommit, scope: IntervalSet) -> str:
