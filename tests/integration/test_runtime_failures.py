@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Barrier
 
 import pytest
-from deployment import Deployment, commit
+from deployment import Deployment, Heard, commit
 from faults import Fault, Killed, raising
 from fuzzing import FUZZ
 
@@ -29,16 +29,6 @@ CHILD = Path(__file__).parent.parent / "crash" / "child.py"
 COPY = "select n, value from {{ ref('raw.numbers') }}"
 ONE_BAD_ROW = "select n, 100 / (n - 17) as share from {{ ref('raw.numbers') }}"
 UPWARDS = "interval: 10\nfill: {direction: tail}"
-
-
-class Heard(Silent):
-    """Keeps what a person would read."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 @pytest.fixture
@@ -223,11 +213,15 @@ def test_a_suspended_model_goes_on_with_another_query(trial: Deployment) -> None
     assert (shown["health"], shown["last_error"], shown["coverage"]) == ("ok", None, [[0, 3000]])
 
 
-def test_storage_that_fails_everywhere_suspends_nothing(trial: Deployment) -> None:
+def test_storage_that_fails_everywhere_is_said_once(trial: Deployment) -> None:
     trial.model("copy", COPY, UPWARDS + "\nretries: 0")
     summary = trial.run(step=Fault("staged", raising(EngineError("no space")), times=1000))
-    assert summary.failed == 8
-    assert trial.status("t.copy")["health"] == "failing"
+    assert [error.count("no space") for error in summary.errors] == [1]
+    assert "suspended for some minutes" in summary.errors[0]
+    assert attempts(trial) <= 6
+    assert trial.status("t.copy")["health"] == "suspended"
+    assert trial.run().failed == 0
+    assert trial.rows("copy") == copied(80)
 
 
 # the engine is at fault
@@ -325,6 +319,20 @@ def test_a_run_says_of_a_paused_model_that_nothing_is_computed(trial: Deployment
     heard = Heard()
     assert trial.run(progress=heard).tasks == 0
     assert heard.notes == ["t.copy is paused: nothing of it is computed until penstock resume t.copy"]
+
+
+# a source is at fault
+
+
+def test_a_run_tells_which_source_keeps_a_model_from_beginning(trial: Deployment) -> None:
+    trial.source("elsewhere", location="/no/such/table")
+    trial.model("starved", "select n, value from {{ ref('raw.elsewhere') }}")
+    trial.model("child", "select n, value from {{ ref('t.starved') }}")
+    trial.model("copy", COPY)
+    heard = Heard()
+    trial.run(progress=heard)
+    assert heard.notes == ["t.starved cannot begin: raw.elsewhere: there is no table at /no/such/table"]
+    assert trial.rows("copy") == copied(80)
 
 
 # two at once

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 from deployment import Deployment, commit
+from faults import Fault, raising
 from fuzzing import FUZZ
 from rounds import Rounds, rounds
 
+from penstock.errors import EngineError
 from penstock.intervals import ranges
+from penstock.runtime import settling
 
 SHARE = "select n, 100 / value as share from {{ ref('raw.numbers') }}"
 
@@ -54,4 +57,35 @@ def test_input_that_changes_and_stays_bad_is_tried_ever_less_often(trial: Deploy
             trial.land("numbers", [200 + more], factor=0)
             life.wait(3600 // changes)
         assert begun(life) <= few * 12  # an hour of changes: 30 + 60 + ... + 600 s of pauses
+    assert trial.status("t.share")["health"] == "suspended"
+
+
+def test_storage_that_comes_back_needs_nobody(trial: Deployment) -> None:
+    """All chunks fail alike for half an hour; few attempts are made of it, and afterwards everything is done."""
+    trial.model("share", "select n, value as share from {{ ref('raw.numbers') }}", "interval: 10\nretries: 0")
+    away = Fault("staged", raising(EngineError("the store is away")), times=10_000)
+    with rounds(trial, away) as life:
+        life.round()
+        assert trial.status("t.share")["health"] == "suspended"
+        few = begun(life)
+        assert few <= 6
+        for _ in range(30):
+            life.wait(60)
+        assert few < begun(life) <= few * 8  # 30 + 60 + 120 + 240 + 480 + 600 s
+        away.times = 0
+        life.wait(600)
+    assert trial.covered("share") == ranges((0, 200))
+    shown = trial.status("t.share")
+    assert (shown["health"], shown["last_error"]) == ("ok", None)
+
+
+def test_control_a_fault_that_is_not_known_to_pass_stays(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settling, "tries_again", lambda *_, moved, passing: moved)
+    trial.model("share", "select n, value as share from {{ ref('raw.numbers') }}", "interval: 10\nretries: 0")
+    away = Fault("staged", raising(EngineError("the store is away")), times=6)
+    with rounds(trial, away) as life:
+        life.round()
+        few = begun(life)
+        life.wait(3600)
+        assert begun(life) == few
     assert trial.status("t.share")["health"] == "suspended"

@@ -61,6 +61,13 @@ def test_an_engine_failure_is_tried_again_with_growing_pauses_until_the_budget_i
     assert next_step(endings(*["engine"] * 4), 3, 4, Random(1)) == Split()
 
 
+def test_a_part_has_no_more_tries_than_its_batch_has_left() -> None:
+    assert isinstance(next_step(endings("engine"), 1, 4, Random(1), spent_before=2), Retry)
+    assert isinstance(next_step(endings("engine"), 1, 4, Random(1), spent_before=4), Die)
+    assert next_step(endings("engine"), 2, 4, Random(1), spent_before=4) == Split()
+    assert isinstance(next_step(endings("lost"), 1, 4, Random(1), spent_before=4), Retry)
+
+
 def test_pauses_have_jitter_and_a_longest_one() -> None:
     many = {next_step(endings(*["conflict"] * 9), 1, 4, Random(seed)) for seed in range(20)}
     assert len(many) == 20
@@ -129,15 +136,17 @@ def test_a_failing_batch_becomes_its_ends_its_middle_and_the_rest_in_one_transac
     ]
 
 
-def test_a_batch_that_fails_for_the_engine_becomes_two_halves(story: Story) -> None:
+def test_a_batch_that_fails_for_the_engine_becomes_its_ends_its_middle_and_the_rest(story: Story) -> None:
     story.execute("update model set retries = 0")
-    lease = story.lease((0, 10), (10, 20), (20, 30))
+    lease = story.lease((0, 10), (10, 20), (20, 30), (30, 40))
     assert story.state.fail(lease, "engine", "no space", story.cost) == "split"
-    one, two = story.claim(), story.claim()
-    assert {one.order, two.order} == {story.order((0, 10)), story.order((10, 20), (20, 30))}
-    assert story.state.fail(one, "user", "bad row", story.cost) == "dead"
-    story.publish(two)
-    assert story.covered() == ranges((10, 30))
+    first, *others = (story.claim() for _ in range(4))
+    parts = [first.order, *(one.order for one in others)]
+    assert parts == [story.order(chunk) for chunk in ((0, 10), (30, 40), (20, 30), (10, 20))]
+    assert story.state.fail(first, "user", "bad row", story.cost) == "dead"
+    for one in others:
+        story.publish(one)
+    assert story.covered() == ranges((10, 40))
     assert story.state.world().work["core.a"].dead == ranges((0, 10))
 
 
@@ -177,7 +186,7 @@ def test_a_poisoned_task_dies_when_its_attempts_are_used_up(story: Story) -> Non
     while said[-1] == "retrying":
         said.append(story.state.fail(again(story), "engine", "no", story.cost))
     assert said == ["retrying"] * 3 + ["dead"]
-    assert "failed 4 times" in (story.state.world().work["core.a"].last_error or "")
+    assert "tries that failed: 4" in (story.state.world().work["core.a"].last_error or "")
 
 
 def test_ten_conflicts_are_enough(story: Story) -> None:

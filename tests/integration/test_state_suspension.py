@@ -86,12 +86,51 @@ def test_control_without_the_judgement_every_chunk_would_be_tried(
     assert suspended(story) is None
 
 
-@pytest.mark.parametrize("error_class", ["engine", "conflict"])
-def test_only_what_its_author_can_mend_suspends_a_model(story: Story, error_class: ErrorClass) -> None:
+def test_conflicts_suspend_nothing(story: Story) -> None:
     story.execute("update model set retries = 0")
     story.enqueue(story.order(*BATCH))
-    fail_all(story, error_class)
+    fail_all(story, "conflict")
     assert suspended(story) is None
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_storage_that_fails_everywhere_costs_the_tries_of_one_task_and_three_chunks(story: Story, retries: int) -> None:
+    story.execute(f"update model set retries = {retries}")
+    story.enqueue(story.order(*BATCH))
+    assert fail_all(story, "engine", "cannot read s3://bucket/{}") == 1 + retries + 3
+    found = must(story)
+    assert (found.passing, found.times) == (True, 1)
+
+
+def test_control_parts_with_tries_of_their_own_would_take_them_all(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(statements(), "spent_by_batch", "select 0 where %(task)s > 0")
+    story.execute("update model set retries = 2")
+    story.enqueue(story.order(*BATCH))
+    assert fail_all(story, "engine", "cannot read s3://bucket/{}") == 16
+
+
+def test_a_single_chunk_that_storage_refuses_is_isolated(story: Story) -> None:
+    story.execute("update model set retries = 2")
+    story.enqueue(story.order(*BATCH))
+    count = 0
+    while (lease := story.state.claim("w")) is not None:
+        count += 1
+        if ranges((20, 30)) & lease.order.scope:
+            story.state.fail(lease, "engine", "cannot read", story.cost, 0)
+        else:
+            story.publish(lease)
+    assert suspended(story) is None
+    assert story.covered() == ranges((0, 20), (30, 80))
+    assert count <= 12
+
+
+def test_a_batch_at_fault_by_its_query_leaves_its_parts_their_tries(story: Story) -> None:
+    story.execute("update model set retries = 2")
+    story.enqueue(story.order(*BATCH))
+    story.state.fail(story.claim(), "user", "no", story.cost)
+    assert story.state.fail(story.claim(), "engine", "cannot read", story.cost, 0) == "retrying"
 
 
 def test_errors_that_differ_suspend_nothing(story: Story) -> None:

@@ -47,7 +47,7 @@ def test_a_cast_that_fails_in_every_chunk_suspends_the_model_after_a_few_attempt
     assert done.failed > 0
     shown = trial.status("t.cast")
     assert shown["health"] == "suspended"
-    assert "CAST_INVALID_INPUT" in str(shown["last_error"])
+    assert "t.cast (models/transformations/cast.sql): [CAST_INVALID_INPUT" in str(shown["last_error"])
     trial.model("cast", "select n, try_cast(concat('x', value) as int) as value from {{ ref('raw.numbers') }}")
     assert trial.run().failed == 0
     assert trial.covered("cast") == ranges((0, 3000))
@@ -60,3 +60,19 @@ def test_one_bad_chunk_is_left_alone_and_the_others_are_filled(trial: Deployment
     assert trial.run().failed > 0
     assert trial.covered("cast") == ranges((0, 1230), (1240, 3000))
     assert trial.status("t.cast")["health"] == "failing"
+
+
+def test_a_damaged_file_of_a_source_costs_a_few_attempts_and_is_said_once(trial: Deployment) -> None:
+    trial.model("copy", "select n, value from {{ ref('raw.numbers') }}", "interval: 10\nretries: 1")
+    trial.land("numbers", range(110))
+    [file] = trial.landing("numbers").glob("*.parquet")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:4] + b"\0" * (len(whole) - 4))
+    done = trial.run()
+    assert len(done.errors) == 1
+    assert file.name in done.errors[0]
+    attempts = trial.execute("select count(*) from attempt")
+    assert int(str(attempts[0][0])) <= 10
+    file.write_bytes(whole)
+    assert trial.run().failed == 0
+    assert trial.covered("copy") == ranges((0, 110))

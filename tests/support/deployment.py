@@ -190,3 +190,13 @@ def served(workspace: Workspace, name: str) -> list[tuple[object, ...]]:
     table = pa.table(DeltaTable(workspace.site.located(pin).location, version=pin.snapshot).to_pyarrow_table())
     names = sorted(table.column_names)
     return sorted(tuple(row[name] for name in names) for row in table.to_pylist())
+
+
+class Heard(Silent):
+    """Keeps what a person would read."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)

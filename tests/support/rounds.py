@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from deployment import Deployment
 from table_eyes import TableEyes
 
+from penstock.engine.job import Step
 from penstock.runtime.metrics import Metrics
 from penstock.runtime.progress import Finished
 from penstock.runtime.revisions import Revisions
 from penstock.runtime.scheduler import Scheduler
 from penstock.runtime.work import Bench, work
-from penstock.runtime.workspace import Workspace, apply
+from penstock.runtime.workspace import Workspace, apply, no_step
 from penstock.tasks import Lease
 
 
@@ -66,9 +67,9 @@ class Rounds:
 
 
 @contextmanager
-def rounds(trial: Deployment) -> Iterator[Rounds]:
+def rounds(trial: Deployment, step: Step = no_step) -> Iterator[Rounds]:
     """Apply what is on disk, and be ready for the first round."""
-    with trial.opened() as workspace:
+    with trial.opened(step) as workspace:
         apply(workspace)
         scheduler = Scheduler(
             workspace.state, Revisions(workspace.project, workspace.environ), TableEyes(workspace.environ), Metrics()

@@ -117,13 +117,18 @@ def test_alike_are_errors_that_differ_in_values_and_numbers_only() -> None:
     assert signature("cannot take 'a 7'") == signature("cannot take 'b'")
     assert signature("rows outside of [10, 20)") == signature("rows outside of [230, 240)")
     assert signature("no such column: a") != signature("no such column: b")
+    assert signature("the disk is gone") == signature("the disk is gone\ntries that failed: 3")
 
 
 def test_a_suspended_model_is_tried_when_an_input_moved_with_growing_pauses() -> None:
     since = datetime(2026, 1, 1, tzinfo=UTC)
 
-    def pause(times: int) -> int:
-        return next(s for s in range(10_000) if tries_again(since, times, since + timedelta(seconds=s), moved=True))
+    def pause(times: int, *, moved: bool = True, passing: bool = False) -> int:
+        later = (since + timedelta(seconds=seconds) for seconds in range(10_000))
+        found = (tries_again(since, times, now, moved=moved, passing=passing) for now in later)
+        return next(seconds for seconds, tried in enumerate(found) if tried)
 
     assert [pause(times) for times in range(1, 9)] == [0, 30, 60, 120, 240, 480, 600, 600]
-    assert not tries_again(since, 1, since + timedelta(days=9), moved=False)
+    assert [pause(times, moved=False, passing=True) for times in range(1, 7)] == [30, 60, 120, 240, 480, 600]
+    assert [pause(times, passing=True) for times in range(1, 4)] == [0, 30, 60]
+    assert not tries_again(since, 1, since + timedelta(days=9), moved=False, passing=False)

@@ -32,7 +32,7 @@ def check(
     broken = [*_counted(job, chunks), *_looked_at(spark, job, reader, files, schema)]
     errors = [text for rule, text in broken if rule.severity == "error"]
     if errors:
-        raise QueryError(f"{job.model}: " + "; ".join(errors), hint="nothing was published; see `checks` of the model")
+        raise QueryError(f"{job.about}: " + "; ".join(errors), hint="nothing was published; see `checks` of the model")
     return tuple(text for _, text in broken)
 
 
@@ -104,7 +104,7 @@ def _parent(job: Job, rule: Check, view: str) -> InputRead:
             if wanted in (read.name, read.name.rpartition(".")[2]):
                 return InputRead(view, read.name, read.pin, read.format)
     raise QueryError(
-        f"{job.model}: check relationships points to {wanted}, which the query does not read",
+        f"{job.about}: check relationships points to {wanted}, which the query does not read",
         hint="name a table that the model depends on",
     )
 

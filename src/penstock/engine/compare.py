@@ -63,7 +63,7 @@ def compare(session: Session, job: Job, snapshot: int, storage: Storage | None =
     group = f"verify/{uuid4()}"
     with (
         session.attempt(group, job.model, job.timeout_seconds) as attempt,
-        translating(attempt, job.model, job.timeout_seconds),
+        translating(attempt, job.about, job.timeout_seconds),
     ):
         if job.unique_key:
             return _compared_by_key(attempt.spark, job, snapshot, storage)

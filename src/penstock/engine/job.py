@@ -97,6 +97,13 @@ class Job:
     add_columns: bool = True
     """New columns of the query may be added to the table; else they fail the attempt."""
     timeout_seconds: int = 1800
+    file: str | None = None
+    """Where its author wrote the query."""
+
+    @property
+    def about(self) -> str:
+        """Whose fault a mistake in the query or its rows is."""
+        return self.model if self.file is None else f"{self.model} ({self.file})"
 
     @property
     def scope(self) -> IntervalSet:

@@ -144,7 +144,7 @@ def output_position(schema: StructType, job: Job) -> PositionField:
     try:
         return position_field(schema.json(), job.position)
     except SourceError as error:
-        raise QueryError(f"{job.model}: {error.message}", hint="`position` must name a column of the query") from error
+        raise QueryError(f"{job.about}: {error.message}", hint="`position` must name a column of the query") from error
 
 
 def key_columns(job: Job, schema: StructType) -> tuple[tuple[str, str], ...]:
@@ -155,13 +155,13 @@ def key_columns(job: Job, schema: StructType) -> tuple[tuple[str, str], ...]:
         field = spelled.get(name.casefold())
         if field is None:
             raise QueryError(
-                f"{job.model}: the query gives no column {name!r}, which is part of unique_key",
+                f"{job.about}: the query gives no column {name!r}, which is part of unique_key",
                 hint=f"select it, or name others in `unique_key`: {', '.join(schema.names)}",
             )
         kind = field.dataType.jsonValue()
         if not isinstance(kind, str):
             raise QueryError(
-                f"{job.model}: the column {name!r} of unique_key holds {field.dataType.typeName()} values",
+                f"{job.about}: the column {name!r} of unique_key holds {field.dataType.typeName()} values",
                 hint="a key is made of plain values: take its parts, or a hash of it",
             )
         found.append((field.name, kind))

@@ -139,7 +139,7 @@ def _appended(
 def _attempt(session: Session, job: Job) -> Iterator[Attempt]:
     with (
         session.attempt(group(job.task, job.attempt), job.model, job.timeout_seconds) as attempt,
-        translating(attempt, job.model, job.timeout_seconds),
+        translating(attempt, job.about, job.timeout_seconds),
     ):
         yield attempt
 
@@ -185,7 +185,7 @@ def _outside(job: Job, count: int | None, example: int | None) -> QueryError:
     where = ", ".join(f"[{shown(part.start, axis)}, {shown(part.end, axis)})" for part in job.scope.parts[:3])
     what = "NULL" if example is None else shown(example, axis)
     return QueryError(
-        f"{job.model}: {'some' if count is None else count} rows lie outside of {where}: "
+        f"{job.about}: {'some' if count is None else count} rows lie outside of {where}: "
         f"{job.position.name} is {what} in one of them",
         hint=f"the query must give rows of its own interval only: filter or derive {job.position.name} accordingly",
     )

@@ -22,7 +22,7 @@ Chunks = tuple[Interval, ...]
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A task that failed by its author's fault: its query or its data."""
+    """A task that was given up: by the fault of its query or data, or after all its tries."""
 
     task: int
     chunks: Chunks
@@ -34,7 +34,8 @@ class Failed:
 def signature(error: str) -> str:
     """What two failures have in common that are alike: everything but values, numbers and positions."""
     named = _CONDITION.search(error)
-    return named[0] if named else _NUMBER.sub("#", _QUOTED.sub("''", error)).strip()
+    first = error.partition("\n")[0]  # below it stands what to do, and how often it was tried
+    return named[0] if named else _NUMBER.sub("#", _QUOTED.sub("''", first)).strip()
 
 
 def probes(chunks: Sequence[Interval]) -> Chunks:
@@ -76,15 +77,17 @@ def is_hopeless(last: Failed, before: Sequence[Failed], *, divisible: bool) -> b
     return batch is not None and tried.issuperset(probes(batch.chunks))
 
 
-def tries_again(since: datetime, times: int, now: datetime, *, moved: bool) -> bool:
-    """Whether a suspended model is tried once more: an input moved on. The more often in vain, the longer it rests."""
-    pause = 0.0 if times <= 1 else min(FIRST_PAUSE_SECONDS * 2.0 ** min(times - 2, 10), LONGEST_PAUSE_SECONDS)
-    return moved and now - since >= timedelta(seconds=pause)
+def tries_again(since: datetime, times: int, now: datetime, *, moved: bool, passing: bool) -> bool:
+    """Whether a suspended model is tried once more: an input moved on, or a `passing` fault may be over.
+
+    The more often in vain, the longer it rests.
+    """
+    waits = times if passing and not moved else times - 1
+    pause = 0.0 if waits < 1 else min(FIRST_PAUSE_SECONDS * 2.0 ** min(waits - 1, 10), LONGEST_PAUSE_SECONDS)
+    return (moved or passing) and now - since >= timedelta(seconds=pause)
 
 
-def suspended_words(name: str, error: str) -> str:
+def suspended_words(name: str, error: str, *, passing: bool) -> str:
     """Said wherever the model is asked about."""
-    return (
-        f"suspended until its query or an input changes, or somebody says penstock resume {name}: "
-        f"every interval fails alike: {error}"
-    )
+    until = "for some minutes, or until" if passing else "until its query or an input changes, or"
+    return f"suspended {until} somebody says penstock resume {name}: every interval fails alike: {error}"

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock.intervals import NOTHING, Interval, IntervalSet
-from penstock.models import IntervalModel
-from penstock.planner.breaker import suspended_words
+from penstock.models import Group, IntervalModel
 from penstock.tasks import Lane
 
 
@@ -50,14 +49,18 @@ class Observation:
     """Of these, what somebody cancelled."""
     paused: bool = False
     suspended: str | None = None
-    """The error in which every interval failed alike."""
+    """Why nothing of it is tried: every interval failed alike."""
+
+    @property
+    def starving(self) -> tuple[Group, ...]:
+        """The inputs that it needs and none of which has anything: it is not late, it cannot begin."""
+        needed = (group for group in self.model.dependencies if not any(member.optional for member in group))
+        return tuple(group for group in needed if not any(self.inputs[member.model].available for member in group))
 
     @property
     def stopped(self) -> str | None:
         """Why nothing of it is planned, whatever is ready."""
-        if self.paused:
-            return "paused"
-        return None if self.suspended is None else suspended_words(self.model.name, self.suspended)
+        return "paused" if self.paused else self.suspended
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,4 +183,5 @@ def job(
         retract=model.on_retract == "retract",
         add_columns=model.on_schema_change == "add_columns",
         timeout_seconds=model.timeout_seconds,
+        file=model.file,
     )

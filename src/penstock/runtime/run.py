@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.models import IntervalModel, Source
 from penstock.planner.breaker import suspended_words
+from penstock.planner.observation import Observation
 from penstock.planner.plan import plan
 from penstock.planner.words import spans
 from penstock.runtime.audit import audit
@@ -165,6 +166,7 @@ class _Run:
         self._staff, self._since = staff, since
         self._crew: Crew | None = None
         self._unplannable: dict[str, str] = {}
+        self._starving: dict[str, str] = {}
 
     def work_until_quiet(self, summary: Summary) -> None:
         """What died before this run is tried again, what dies in it is not."""
@@ -177,6 +179,8 @@ class _Run:
             if self._crew is not None and self._crew.leases:
                 self._collect(self._crew, summary)
             elif not added and not world.events and not self._wait_for_others(world):
+                for name, empty in self._starving.items():
+                    self._progress.note(f"{name} cannot begin: {empty}")
                 return self._count_dead(world, summary)
 
     def _leave(self, summary: Summary) -> None:
@@ -193,8 +197,9 @@ class _Run:
         told = {error.split(" ", 1)[0] for error in summary.errors}
         summary.errors += [f"{name} {work.last_error}" for name, work in dead.items() if name not in told]
         for name in sorted(world.suspended.keys() & self._names):
-            words = suspended_words(name, world.suspended[name].error)
-            summary.errors = [one for one in summary.errors if one.split(" ", 1)[0] != name] + [f"{name} {words}"]
+            one = world.suspended[name]
+            words = suspended_words(name, one.error, passing=one.passing)
+            summary.errors = [said for said in summary.errors if said.split(" ", 1)[0] != name] + [f"{name} {words}"]
             summary.failed += not dead.get(name)
 
     def _look(self) -> World:
@@ -221,7 +226,11 @@ class _Run:
     def _orders(self, survey: Survey, model: IntervalModel) -> list[Order]:
         """A model that cannot be planned fails by itself."""
         try:
-            return [decision for decision in plan(survey.observation(model)) if isinstance(decision, Order)]
+            seen = survey.observation(model)
+            self._starving.pop(model.name, None)
+            if empty := _empty_sources(seen):
+                self._starving[model.name] = empty
+            return [decision for decision in plan(seen) if isinstance(decision, Order)]
         except BaseException as error:
             self._unplannable[model.name] = contained(error, model=model.name).message
             return []
@@ -257,3 +266,10 @@ class _Run:
             self._progress.note(f"waiting for another process that works on {', '.join(running)}")
         self._state.wait_change(OTHERS_POLL_SECONDS if running else 1.0)
         return True
+
+
+def _empty_sources(seen: Observation) -> str:
+    """The sources without which a model cannot begin, and why they have nothing."""
+    groups = [[seen.inputs[member.model] for member in group] for group in seen.starving]
+    found = [one for group in groups if all(one.kind == "source" for one in group) for one in group]
+    return "; ".join(f"{one.name}: {one.why_empty}" for one in found)

@@ -63,8 +63,12 @@ def _affected(graph: Graph, step: Step, child: str, parent: str, changed: Interv
 
 
 def _go_on(state: State, world: World) -> int:
-    """Let suspended models be tried again whose inputs have changed; how many."""
-    due = [one for one in world.suspended.values() if tries_again(one.since, one.times, world.at, moved=one.moved)]
+    """Let suspended models be tried again whose inputs have changed, or whose fault may have passed; how many."""
+    due = [
+        one
+        for one in world.suspended.values()
+        if tries_again(one.since, one.times, world.at, moved=one.moved, passing=one.passing)
+    ]
     for one in due:
         state.go_on(one.generation)
     return len(due)

@@ -204,9 +204,7 @@ def _resting(seen: Observation, waits: Sequence[Wait]) -> Condition:
     """Nothing can be done now: that is fine only if nothing is stale and no gap is left that could be filled."""
     lacking = [wait for wait in waits if wait.lane in ("repair", "backfill") and not wait.permanent]
     reason = next((wait.reason for wait in (*lacking, *waits)), "up to date")
-    needed = [group for group in seen.model.dependencies if not any(member.optional for member in group)]
-    starved = any(not any(seen.inputs[member.model].available for member in group) for group in needed)
-    return Condition("blocked" if lacking or starved else "ok", reason)
+    return Condition("blocked" if lacking or seen.starving else "ok", reason)
 
 
 def _tasks(work: Work) -> dict[str, int]:

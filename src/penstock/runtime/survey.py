@@ -7,11 +7,12 @@ from typing import Literal
 
 from penstock.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet
 from penstock.models import Graph, IntervalModel, Source
+from penstock.planner.breaker import suspended_words
 from penstock.planner.consumers import offered, positioned
 from penstock.planner.grid import Grid
 from penstock.planner.observation import Input, Observation
 from penstock.project import Project
-from penstock.state.records import Generation, SourceRecord, Work, World
+from penstock.state.records import Generation, SourceRecord, SuspensionRecord, Work, World
 
 
 class Survey:
@@ -34,7 +35,7 @@ class Survey:
             failed=work.dead,
             cancelled=work.cancelled,
             paused=model.name in self.world.paused,
-            suspended=suspended.error if (suspended := self.world.suspended.get(model.name)) else None,
+            suspended=_suspended(self.world.suspended.get(model.name)),
         )
 
     def input(self, name: str, axis: str) -> Input:
@@ -61,6 +62,10 @@ def superseded(project: Project, world: World) -> bool:
 def without_own(seen: Observation, scope: IntervalSet) -> Observation:
     """The same as a worker sees it that holds `scope`: its own work is not in its way."""
     return replace(seen, in_flight=seen.in_flight - scope, failed=seen.failed - scope)
+
+
+def _suspended(record: SuspensionRecord | None) -> str | None:
+    return None if record is None else suspended_words(record.model, record.error, passing=record.passing)
 
 
 def _source_input(source: Source, axis: str, record: SourceRecord | None) -> Input:

@@ -93,20 +93,24 @@ def _end(
     """One transaction: the attempt ends, and the task is tried again, split or dead."""
     before = database.rows("earlier_endings", Ending, task=case.task, attempt=case.attempt)
     endings = (*before, Ending(error_class, case.worker))
-    step = next_step(endings, len(case.order.chunks) if divisible else 1, case.max_attempts, _DICE)
+    spent_before = database.value("spent_by_batch", int, task=case.task) or 0
+    chunks = len(case.order.chunks) if divisible else 1
+    step = next_step(endings, chunks, case.max_attempts, _DICE, spent_before=spent_before)
     if isinstance(step, Retry):
         step = Retry(min(step.after_seconds, most_pause_seconds))
-    if error_class == "user" and judge(
+    given_up = not isinstance(step, Retry) and error_class in ("user", "engine")
+    if given_up and judge(
         database,
         case.order,
         case.generation,
         task=case.task,
         attempt=case.attempt,
+        error_class=error_class,
         error=error,
         divisible=divisible,
     ):
         step = Die("every interval fails alike")
-    followed_by = _take(database, case, step, at_once=outcome == "lost", probing=error_class == "user")
+    followed_by = _take(database, case, step, at_once=outcome == "lost")
     database.run(
         "end_attempt",
         task=case.task,
@@ -121,7 +125,7 @@ def _end(
     return followed_by
 
 
-def _take(database: Database, case: _Case, step: Next, *, at_once: bool, probing: bool) -> FollowedBy:
+def _take(database: Database, case: _Case, step: Next, *, at_once: bool) -> FollowedBy:
     match step:
         case Retry(after):
             state = "queued" if at_once and not after else "retrying"
@@ -129,7 +133,7 @@ def _take(database: Database, case: _Case, step: Next, *, at_once: bool, probing
             return "retrying"
         case Split():
             database.run("finish_task", task=case.task, state="superseded")
-            probing = probing and database.value("split_from", int, task=case.task) is None
+            probing = database.value("split_from", int, task=case.task) is None
             parts = [replace(case.order, chunks=part) for part in pieces(case.order.chunks, probing=probing)]
             insert_orders(database, parts, {case.order.model: case.generation}, split_from=case.task)
             return "split"

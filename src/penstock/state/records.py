@@ -165,6 +165,8 @@ class SuspensionRecord:
     """In a row, without a success between."""
     moved: bool
     """An input has changed since."""
+    passing: bool = False
+    """Storage or Spark failed, which may end without anybody's doing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,13 @@ class Die:
 Next = Retry | Split | Die
 
 
-def next_step(endings: Sequence[Ending], chunks: int, max_attempts: int, dice: Random) -> Next:
-    """`endings` are all attempts of the task so far, the last one included."""
+def next_step(
+    endings: Sequence[Ending], chunks: int, max_attempts: int, dice: Random, *, spent_before: int = 0
+) -> Next:
+    """`endings` are all attempts of the task so far, the last one included.
+
+    `spent_before`: how often storage or Spark failed for the batch that the task was a part of.
+    """
     last = endings[-1]
     spent = [one for one in endings if one.error_class in ("engine", "lost") and not one.came_back]
     match last.error_class:
@@ -62,9 +67,9 @@ def next_step(endings: Sequence[Ending], chunks: int, max_attempts: int, dice: R
         case "lost":
             return _after_loss(endings, len(spent), max_attempts, dice)
         case "engine":
-            if len(spent) < max_attempts:
+            if len(spent) + spent_before < max_attempts:
                 return Retry(_pause(len(spent), dice))
-            return Split() if chunks > 1 else Die(f"it failed {len(spent)} times")
+            return Split() if chunks > 1 else Die(f"tries that failed: {len(spent) + spent_before}")
 
 
 def hold_seconds(deaths: int, *, quarantined: bool = False) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.errors import ErrorClass
 from penstock.intervals import Interval
 from penstock.planner.breaker import Failed, is_hopeless, signature
 from penstock.state.connection import Database, storable
@@ -11,17 +12,34 @@ from penstock.tasks import Order
 
 
 def judge(
-    database: Database, order: Order, generation: int, *, task: int, attempt: int, error: str, divisible: bool
+    database: Database,
+    order: Order,
+    generation: int,
+    *,
+    task: int,
+    attempt: int,
+    error_class: ErrorClass,
+    error: str,
+    divisible: bool,
 ) -> bool:
     """Whether the generation is suspended, perhaps by this very failure; nobody else judges it meanwhile."""
     database.run("lock_failures", generation=generation)
     if database.value("is_suspended", bool, generation=generation):
         return True
     last = Failed(task, order.chunks, error, database.value("split_from", int, task=task))
-    before = database.rows("failures_in_a_row", _failed, model=order.model, generation=generation)
+    before = database.rows(
+        "failures_in_a_row", _failed, model=order.model, generation=generation, error_class=error_class
+    )
     if not is_hopeless(last, before, divisible=divisible):
         return False
-    database.run("suspend", task=task, attempt=attempt, error=storable(error), alike=storable(signature(error)))
+    database.run(
+        "suspend",
+        task=task,
+        attempt=attempt,
+        error=storable(error),
+        alike=storable(signature(error)),
+        passing=error_class == "engine",
+    )
     database.run("drop_waiting", generation=generation)
     return True
 

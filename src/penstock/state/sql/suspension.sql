@@ -11,7 +11,7 @@ select split_from from task where id = %(task)s and split_from is not null;
 select active from suspension where generation = %(generation)s;
 
 -- name: failures_in_a_row
--- What failed by its author's fault since something was last accepted, or somebody let go of what died.
+-- What was given up for such an error since something was last accepted, or somebody let go of what died.
 with accepted as materialized (
   select c.at from coverage c where c.generation = %(generation)s and c.kind = 'cover' order by c.id desc limit 1
 ), newest as materialized (
@@ -25,14 +25,14 @@ with accepted as materialized (
 )
 select r.id as task, r.chunks, r.split_from, a.error
 from recent r join attempt a on a.task = r.id and a.n = r.attempt
-where a.outcome = 'failed' and a.error_class = 'user'
+where a.outcome = 'failed' and a.error_class = %(error_class)s
   and not exists (select from accepted where accepted.at >= a.ended_at)
 order by r.id desc;
 
 -- name: suspend
 -- With how far its inputs were when the attempt read them. It counts on when nothing was accepted since the last time.
-insert into suspension (generation, active, error, alike, inputs, times)
-select t.generation, true, %(error)s, %(alike)s, input_marks(t.model) || coalesce(had.marks, '{}'), 1
+insert into suspension (generation, active, error, alike, inputs, times, passing)
+select t.generation, true, %(error)s, %(alike)s, input_marks(t.model) || coalesce(had.marks, '{}'), 1, %(passing)s
 from task t join attempt a on a.task = t.id and a.n = %(attempt)s
 left join lateral (
   select jsonb_object_agg(
@@ -43,6 +43,7 @@ left join lateral (
 where t.id = %(task)s
 on conflict (generation) do update
 set active = true, error = excluded.error, alike = excluded.alike, inputs = excluded.inputs, since = clock(),
+  passing = excluded.passing,
   times = case
     when suspension.alike = excluded.alike and not exists (
       select from coverage c
@@ -79,6 +80,6 @@ update task t set held_until = null from held h where t.id = h.id;
 
 -- name: world_suspensions
 -- Those of generations that are worked on, and whether an input has moved on since.
-select g.model, s.generation, s.error, s.since, s.times, s.inputs <> input_marks(g.model) as moved
+select g.model, s.generation, s.error, s.since, s.times, s.inputs <> input_marks(g.model) as moved, s.passing
 from suspension s join generation g on g.no = s.generation
 where s.active and s.generation = any (%(generations)s);
