@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from written_project import CONFIG, ORDERS, SHOP, front, model, written
 
+from penstock.errors import UsageError
 from penstock.models import Check, Chunking, Dependency, IntervalModel, Schedules, Source
 from penstock.project import Project, assembly, kept, load, toolchain, unpack
 from penstock.project.cache import Cache
@@ -247,3 +248,14 @@ def test_every_field_of_a_model_survives() -> None:
     for one in (made, changed, Source(name="a.s", file="g", exec=("x", "y"), recheck=0)):
         record = json.loads(json.dumps(kept.plain(one)))
         assert kept.value_of(type(one), record) == one
+
+
+def test_a_compiled_sqlglot_is_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toolchain.require_plain_parser()
+    (tmp_path / "parser.py").touch()
+    monkeypatch.setattr(toolchain, "_folders", lambda _: [tmp_path])
+    toolchain.require_plain_parser()
+    (tmp_path / "parser.cpython-311-x86_64-linux-gnu.so").touch()
+    with pytest.raises(UsageError, match="compiled") as caught:
+        toolchain.require_plain_parser()
+    assert "pip uninstall sqlglotc" in (caught.value.hint or "")

@@ -132,6 +132,9 @@ def test_b22_grouping_is_seen_wherever_it_stands(query: str, grouped: bool) -> N
         ("select 1 as hour from delta.`/some/path`", 1, "directly"),
         ("select (1 as hour", 1, "not valid SQL"),
         ("select 1 as x", 1, "no column 'hour'"),
+        ("select ordered_at as hour,\n  x,\nfrom INPUT", 2, "nothing stands between ',' and 'from'"),
+        ("select ordered_at as hour, greatest(x, ) as y from INPUT", 1, "between ',' and ')'"),
+        ("select ordered_at as hour from INPUT group by 1,", 1, "between ',' and the end"),
     ],
 )
 def test_s0_49_a_model_is_one_select_over_what_it_refs(query: str, line: int, said: str) -> None:

@@ -22,7 +22,7 @@ from penstock.project.limits import MAX_FILE_BYTES
 from penstock.project.problems import Notice, Problems
 from penstock.project.rendering import STAND_IN, Ref, ScanContext, Scene, render_model, render_scan
 from penstock.project.settings import CONFIG, Settings, is_relative, read_settings
-from penstock.project.toolchain import identity
+from penstock.project.toolchain import identity, require_plain_parser
 from penstock.project.values import variables
 from penstock.project.words import TemplateProblem
 from penstock.secrets import conceal
@@ -161,6 +161,7 @@ class _Bundle:
 
 
 def _project(bundle: _Bundle, cache: Cache, problems: Problems) -> Project:
+    require_plain_parser()
     made = revision(bundle.files)
     key = bundle.key(made)
     name = f"project-{key[:16]}"

@@ -18,6 +18,7 @@ from penstock.project.widening import widening
 
 _SPARK = Dialect.get_or_raise("spark")
 _TOKEN = re.compile(r"<Token .*?text: (.*?), line.*?>")
+_AFTER_A_LIST = frozenset({TokenType.FROM, TokenType.R_PAREN, TokenType.COMMA, TokenType.WHERE})
 _STARTS = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.L_PAREN, TokenType.VALUES})
 
 
@@ -91,6 +92,7 @@ def one_select(sql: str) -> exp.Query:
         second = statements[1][0]
         said = f"there is a second statement ({second.text.upper()} …); a model is one SELECT"
         raise QueryProblem(f"{said}, and Penstock replaces the rows of the interval by its result", second.line)
+    _no_comma_left(statements[0])
     try:
         trees = _SPARK.parser().parse(statements[0], sql)
     except ParseError as error:
@@ -100,6 +102,14 @@ def one_select(sql: str) -> exp.Query:
     if not isinstance(tree, exp.Query):
         raise QueryProblem("a model is one SELECT", first.line)
     return tree
+
+
+def _no_comma_left(tokens: list[Token]) -> None:
+    """The parser takes `select a, from t`, which Spark does not."""
+    for token, after in zip(tokens, [*tokens[1:], None], strict=True):
+        if token.token_type == TokenType.COMMA and (after is None or after.token_type in _AFTER_A_LIST):
+            before = "the end" if after is None else repr(after.text)
+            raise QueryProblem(f"not valid SQL: nothing stands between ',' and {before}", token.line)
 
 
 def _in_words(facts: dict[str, object], error: ParseError) -> str:

@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from uuid import uuid4
 
+from penstock.errors import UsageError
+
 _OWN = ("project", "models", "planner")
 _LIBRARIES = ("jinja2", "sqlglot", "yaml")
 _TELLING = ("__init__.py", "_version.py")
@@ -35,10 +37,22 @@ def told(parts: list[tuple[str, bytes]], libraries: dict[str, str]) -> str:
     return made.hexdigest()
 
 
-def _version(library: str) -> str:
+def require_plain_parser() -> None:
+    """That sqlglot is the one in Python: its compiled twin cannot be extended, and keeps other limits."""
+    if any(file.suffix in (".so", ".pyd") for folder in _folders("sqlglot") for file in folder.glob("parser.*")):
+        raise UsageError(
+            "sqlglot is compiled here (sqlglotc), which Penstock cannot read queries with",
+            hint="pip uninstall sqlglotc, then pip install --force-reinstall --no-deps sqlglot",
+        )
+
+
+def _folders(library: str) -> list[Path]:
     found = find_spec(library)
-    folders = found.submodule_search_locations if found else None
-    files = [Path(folder) / name for folder in folders or () for name in _TELLING]
+    return [Path(folder) for folder in (found.submodule_search_locations if found else None) or ()]
+
+
+def _version(library: str) -> str:
+    files = [folder / name for folder in _folders(library) for name in _TELLING]
     return "\0".join(_content(file).decode(errors="replace") for file in files if file.exists()) or uuid4().hex
 
 
