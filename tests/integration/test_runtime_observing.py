@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 from deployment import Deployment
 
-from penstock.intervals import ranges
+from penstock.intervals import NOTHING, ranges
 from penstock.runtime.changes import planned_changes
 from penstock.runtime.workspace import apply
 
@@ -310,3 +310,16 @@ def test_planning_looks_at_the_log_and_stores_nothing(trial: Deployment) -> None
         assert (rows["t.copy"]["change"], rows["t.copy"]["intervals"]) == ("new", 6)
         apply(workspace)
         assert workspace.state.world().sources == {}
+
+
+def test_planning_counts_late_rows_that_nobody_has_looked_at(trial: Deployment) -> None:
+    trial.source("numbers")
+    trial.model("sums", "select n, value from {{ ref('t.copy') }}")
+    trial.land("numbers", range(60))
+    trial.run()
+    trial.land("numbers", [5, 35, 61])
+    with trial.opened() as workspace:
+        rows = {row["model"]: row["intervals"] for row in planned_changes(workspace)}
+        assert (rows["t.copy"], rows["t.sums"]) == (2, 0)
+        assert workspace.state.world().working["t.copy"].stale == NOTHING
+    assert trial.run("copy").intervals == 2

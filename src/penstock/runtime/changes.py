@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from penstock.models import IntervalModel
+from penstock.models import Graph, IntervalModel
+from penstock.planner.consumers import affected
 from penstock.planner.observation import Observation
 from penstock.planner.plan import plan
 from penstock.runtime.definitions import definitions
@@ -14,17 +16,31 @@ from penstock.state.records import Change, World
 from penstock.state.store import State
 from penstock.tasks import Order
 
+if TYPE_CHECKING:
+    from penstock.runtime.observing import Sight
+
 
 def planned_changes(workspace: Workspace) -> list[dict[str, object]]:
-    """Per model what changes, why, and how many intervals are to be filled now; nothing is stored."""
+    """Per model what changes, why, and how many intervals are to be computed now; nothing is stored."""
     from penstock.runtime.observing import Observer, Sight  # with it comes what reads logs; apply does not
 
     world = workspace.state.world()
-    seen = Observer(workspace.site, None, workspace.environ).look(workspace.project.graph.models, world)
-    world = replace(
-        world, sources={**world.sources, **{one.record.model: one.record for one in seen if isinstance(one, Sight)}}
-    )
+    for seen in Observer(workspace.site, None, workspace.environ).look(workspace.project.graph.models, world):
+        if isinstance(seen, Sight):
+            world = _as_if_kept(workspace.project.graph, world, seen)
     return [_row(workspace, world, change) for change in workspace.state.changes(definitions(workspace.project))]
+
+
+def _as_if_kept(graph: Graph, world: World, seen: Sight) -> World:
+    """The world as it would be with what was seen: new bounds, and what was made of changed rows is stale."""
+    source = graph.models[seen.record.model]
+    working = dict(world.working)
+    for name, generation in world.working.items() if seen.changed else ():
+        child = graph.models.get(name)
+        if isinstance(child, IntervalModel):
+            stale = generation.covered & affected(child, source, seen.changed.ranges)
+            working[name] = replace(generation, stale=generation.stale | stale)
+    return replace(world, sources={**world.sources, source.name: seen.record}, working=working)
 
 
 def _row(workspace: Workspace, world: World, change: Change) -> dict[str, object]:
