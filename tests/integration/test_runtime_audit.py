@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from deployment import Deployment, commit
+from deployment import Deployment, Heard, commit
 from faults import Fault, Killed, raising
 
 from penstock.engine import evicting
 from penstock.intervals import IntervalSet, ranges
 from penstock.runtime import audit as runtime_audit
 from penstock.runtime import run as runtime_run
-from penstock.runtime.progress import Silent
 from penstock.runtime.verifying import verify
-from penstock.runtime.workspace import apply
+from penstock.runtime.workspace import Workspace, apply
 from penstock.state.publication import Publication
 
 COPY = "select n, value from {{ ref('raw.numbers') }}"
@@ -41,6 +40,11 @@ def trial(tmp_path: Path, dsn: str) -> Deployment:
 
 def numbers(upto: int, more: int = 0) -> list[tuple[object, ...]]:
     return [(n, n * 7 + more) for n in range(upto)]
+
+
+def look(workspace: Workspace) -> None:
+    told = list(runtime_audit.audit(workspace.site, workspace.state, workspace.state.world()))
+    assert all(one is None or one.endswith("is computed again") for one in told), told
 
 
 def is_exact(trial: Deployment, upto: int = 40) -> bool:
@@ -96,6 +100,30 @@ def test_a_foreign_change_is_noticed_and_repaired_by_the_next_run(trial: Deploym
     assert summary.tasks > 0
     assert is_exact(trial)
     assert trial.run().tasks == 0
+
+
+def test_a_run_tells_whose_change_it_repairs_and_where_once(trial: Deployment) -> None:
+    updated(trial, DeltaTable(trial.place("copy")))
+    snapshot = DeltaTable(trial.place("copy")).version()
+    heard = Heard()
+    trial.run(progress=heard)
+    assert heard.notes == [
+        f"t.copy: UPDATE by another program changed it at snapshot {snapshot}: [33, 34) is computed again"
+    ]
+    again = Heard()
+    trial.run(progress=again)
+    assert again.notes == []
+
+
+def test_verify_names_the_snapshots_of_others_that_it_does_not_compare(trial: Deployment) -> None:
+    updated(trial, DeltaTable(trial.place("copy")))
+    with trial.opened() as workspace:
+        copy, child = verify(workspace, workspace.interval_models(("copy", "child")), None, None)
+    assert (copy.unseen, child.unseen) == ([DeltaTable(trial.place("copy")).version()], [])
+    assert copy.differences == 0
+    trial.run()
+    with trial.opened() as workspace:
+        assert [one.unseen for one in verify(workspace, workspace.interval_models(()), None, None)] == [[], []]
 
 
 def test_only_the_touched_chunks_are_computed_again(trial: Deployment) -> None:
@@ -172,23 +200,15 @@ def test_rows_that_others_put_where_nothing_is_covered_are_found_by_verify(trial
     assert [(one.strays, one.differences) for one in verdicts] == [(3, 3)]
 
 
-class Notes(Silent):
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.told.append(text)
-
-
 def test_rows_that_others_put_where_nothing_is_covered_are_taken_out_and_reported(trial: Deployment) -> None:
     commit(trial.place("copy"), FAR)
     commit(trial.place("copy"), {"n": [45, 15], "value": [-1, -1]})
-    notes = Notes()
+    notes = Heard()
     assert trial.run(progress=notes).failed == 0
-    assert [text for text in notes.told if "where nothing is covered" in text]
+    assert [text for text in notes.notes if "where nothing is covered" in text]
     assert is_exact(trial)
-    assert trial.run(progress=(again := Notes())).tasks == 0
-    assert again.told == []
+    assert trial.run(progress=(again := Heard())).tasks == 0
+    assert again.notes == []
     trial.land("numbers", range(40, 60))
     trial.run()
     assert is_exact(trial, 60)
@@ -228,9 +248,9 @@ def published_meanwhile(trial: Deployment, monkeypatch: pytest.MonkeyPatch, *, b
         return whole(table, scope, DeltaTable(place).version() if blind else judged)
 
     monkeypatch.setattr(evicting, "without", late)
-    notes = Notes()
+    notes = Heard()
     trial.run(progress=notes)
-    return notes.told
+    return notes.notes
 
 
 def test_rows_that_a_worker_published_after_the_look_are_not_taken_out(
@@ -268,9 +288,9 @@ def test_a_commit_that_may_have_touched_anything_takes_nothing_out(trial: Deploy
     DeltaTable(place).create_checkpoint()
     for version in range(gone + 1):  # as cleaning does it
         (Path(place) / "_delta_log" / f"{version:020d}.json").unlink()
-    notes = Notes()
+    notes = Heard()
     assert trial.run(progress=notes).failed == 0
-    assert [text for text in notes.told if "taken out" in text] == []
+    assert [text for text in notes.notes if "taken out" in text] == []
     assert newest(trial, "copy") == numbers(40) + [(n, value) for n, value in zip(*FAR.values(), strict=True)]
 
 
@@ -280,9 +300,9 @@ def test_nothing_is_said_or_committed_when_there_are_no_rows_to_take_out(trial: 
     commit(place, {"n": [45], "value": [-1]})
     DeltaTable(place).delete("n = 45")
     before, files = DeltaTable(place).version(), sorted(Path(place).rglob("*.parquet"))
-    notes = Notes()
+    notes = Heard()
     assert trial.run(progress=notes).tasks == 0
-    assert notes.told == []
+    assert notes.notes == []
     assert DeltaTable(place).version() == before
     assert sorted(Path(place).rglob("*.parquet")) == files
 
@@ -442,7 +462,7 @@ def test_a_commit_that_was_still_to_be_adopted_is_judged_when_its_task_is_gone(t
         trial.land("numbers", range(40, 60))
         with pytest.raises(Killed):
             trial.run("copy", step=Fault("published", raising(Killed())))
-        assert not any(runtime_audit.audit(asleep.site, asleep.state, asleep.state.world()))
+        look(asleep)
     trial.model("copy", COPY.replace("value", "value + 1 as value"))
     with trial.opened() as workspace:
         apply(workspace)
@@ -491,9 +511,9 @@ def test_rows_where_nothing_is_covered_are_taken_out_also_when_somebody_publishe
         trial.land("numbers", range(40, 60))
         trial.run()
     assert trial.rows("copy") != numbers(60)  # they are served: nobody has looked
-    notes = Notes()
+    notes = Heard()
     trial.run(progress=notes)
-    assert any("were taken out" in one for one in notes.told)
+    assert any("were taken out" in one for one in notes.notes)
     trial.run()
     assert is_exact(trial, 60)
 
@@ -517,7 +537,7 @@ def test_rows_where_nothing_is_covered_wait_for_a_commit_that_is_still_to_be_ado
             trial.land("numbers", range(40, 60))
             with pytest.raises(Killed):
                 trial.run("copy", step=Fault("published", raising(Killed())))
-            assert not any(runtime_audit.audit(asleep.site, asleep.state, asleep.state.world()))
+            look(asleep)
     for _ in range(3):
         assert trial.run().failed == 0
     wanted = [(n, n * (9 if n < 10 else 7)) for n in range(60)]
@@ -536,7 +556,7 @@ def damaged_under_an_attempt(trial: Deployment, at: str) -> None:
     def damage() -> None:
         DeltaTable(trial.place("copy")).update({"value": "-5"}, predicate="n = 3")
         with trial.opened() as other:
-            assert not any(runtime_audit.audit(other.site, other.state, other.state.world()))
+            look(other)
 
     with trial.opened() as workspace:
         workspace.state.invalidate("t.copy", ranges((0, 10)), "test", "test")
@@ -569,7 +589,7 @@ def test_damage_to_a_commit_that_is_adopted_afterwards_is_repaired(trial: Deploy
         trial.run("copy", step=Fault("delta committed", raising(Killed())))
     DeltaTable(trial.place("copy")).update({"value": "-5"}, predicate="n = 3")
     with trial.opened() as other:
-        assert not any(runtime_audit.audit(other.site, other.state, other.state.world()))
+        look(other)
     for _ in range(2):
         assert trial.run().failed == 0
     assert trial.rows("copy") == newest(trial, "copy") == [(n, n * 7 + (n == 5)) for n in range(40)]
@@ -586,10 +606,10 @@ def test_a_table_that_nobody_wrote_to_is_not_opened(trial: Deployment, monkeypat
     trial.run()
     monkeypatch.setattr(runtime_audit, "open_table", noted)
     with trial.opened() as workspace:
-        assert not any(runtime_audit.audit(workspace.site, workspace.state, workspace.state.world()))
+        look(workspace)
         assert opened == []
         DeltaTable(trial.place("copy")).update({"value": "-1"}, predicate="n = 33")
-        assert not any(runtime_audit.audit(workspace.site, workspace.state, workspace.state.world()))
+        look(workspace)
     assert opened == [trial.place("copy")]
     trial.run()
     assert is_exact(trial)

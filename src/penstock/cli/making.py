@@ -161,6 +161,12 @@ def verify(options: Options, models: tuple[str, ...], start: str | None, end: st
         for verdict in verdicts:
             if verdict.strays:
                 show.line(f"  {verdict.name}: {show.count(verdict.strays, 'row')} outside everything that is covered")
+            if verdict.unseen:
+                which = "snapshot" if len(verdict.unseen) == 1 else "snapshots"
+                numbers = ", ".join(map(str, verdict.unseen))
+                show.line(
+                    f"  {verdict.name}: not compared: {which} {numbers}, by another program; penstock run judges it"
+                )
             for sample in verdict.samples:
                 show.line(f"  {verdict.name}: {sample}")
         show.line(f"{differences} differences")

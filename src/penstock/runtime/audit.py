@@ -14,6 +14,7 @@ from penstock.engine.handle import open_table
 from penstock.errors import ConflictError, StateError
 from penstock.intervals import EVERYTHING, IntervalSet
 from penstock.models import IntervalModel
+from penstock.planner.words import spans
 from penstock.runtime.containment import contained
 from penstock.runtime.site import Site, position_column
 from penstock.state.records import Generation, World
@@ -168,8 +169,14 @@ def _look(site: Site, own: OwnTable) -> TableSeen:
     )
 
 
-def _judge(site: Site, state: State, seen: TableSeen) -> Eviction | None:
-    """Rows that no chunk accounts for; what chunks account for is asked for again."""
+def unseen_commits(site: Site, state: State, table: OwnTable) -> list[int]:
+    """The snapshots of other programs that nobody has judged yet."""
+    seen = _look(site, table)
+    return [commit.version for commit in _foreign(seen.commits, _owned(state, seen.commits))]
+
+
+def _judge(site: Site, state: State, seen: TableSeen) -> Eviction | str | None:
+    """Rows that no chunk accounts for; what chunks account for is asked for again, which is told once."""
     model, accepted = seen.table.model, seen.table.accepted
     latest, found = seen.latest, seen.commits
     if latest == accepted == seen.table.generation.audited_snapshot:
@@ -181,12 +188,14 @@ def _judge(site: Site, state: State, seen: TableSeen) -> Eviction | None:
         location = site.table(generation.location)
         _lost(state, model, generation, accepted, f"the table at {location} is gone or was replaced by an older one")
         return None
-    owned = state.owned([commit.task for commit in found if commit.task is not None])
-    foreign = [commit for commit in found if commit.task is None or commit.task not in owned]
+    owned = _owned(state, found)
+    foreign = _foreign(found, owned)
+    asked = []
     for commit in foreign:
         if scope := commit.scope & generation.covered:
             key = _key(seen.table_id, commit, scope)
             state.invalidate(model.name, scope, _reason(commit), "audit", key=key, rows_unknown=True, cause="audit")
+            asked.append(f"{_reason(commit)}: {spans(scope, model.axis)} is computed again")
     strays = [commit for commit in foreign if _is_stray(commit, generation.covered)]
     pending = unadopted(found, owned)
     if not found and accepted < latest:
@@ -196,7 +205,16 @@ def _judge(site: Site, state: State, seen: TableSeen) -> Eviction | None:
         return Eviction(model, generation, scope, tuple(commit.version for commit in strays), latest)
     elif not pending or latest == accepted:
         state.judged(generation, settled(latest, pending, strays))
+        return f"{model.name}: {'; '.join(asked)}" if asked else None
     return None  # else a task of ours is just being accepted; the next look goes on here
+
+
+def _owned(state: State, found: Sequence[ForeignCommit]) -> Mapping[UUID, bool]:
+    return state.owned([commit.task for commit in found if commit.task is not None])
+
+
+def _foreign(found: Sequence[ForeignCommit], owned: Mapping[UUID, bool]) -> list[ForeignCommit]:
+    return [commit for commit in found if commit.task is None or commit.task not in owned]
 
 
 def settled(latest: int, pending: Sequence[int], strays: Sequence[ForeignCommit]) -> int:

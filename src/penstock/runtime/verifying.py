@@ -12,6 +12,7 @@ from penstock.errors import AttemptError, SourceError
 from penstock.intervals import MAX_POSITION, MIN_POSITION, Interval, IntervalSet
 from penstock.models import IntervalModel
 from penstock.project.templates import names_used
+from penstock.runtime.audit import OwnTable, unseen_commits
 from penstock.runtime.jobs import Wanted, job, readable
 from penstock.runtime.workspace import Workspace, applied
 from penstock.state.records import CoverRecord, Generation, World
@@ -37,6 +38,8 @@ class ModelVerdict:
     strays: int = 0
     """Rows outside everything that is covered."""
     samples: list[dict[str, object]] = field(default_factory=list)
+    unseen: list[int] = field(default_factory=list)
+    """Newer snapshots of other programs, which are not compared: nobody has judged them yet."""
 
     @property
     def differences(self) -> int:
@@ -71,6 +74,8 @@ def _model(
     for batch in _batches(records, model):
         check.examine(batch, verdict)
     check.find_strays(generation.covered.complement().within(low, high), verdict)
+    table = OwnTable(model, generation, generation.accepted_snapshot)
+    verdict.unseen = unseen_commits(workspace.site, workspace.state, table)
     return verdict
 
 
@@ -174,6 +179,7 @@ def verify_rows(verdicts: list[ModelVerdict]) -> list[dict[str, object]]:
             "strays": v.strays,
             "unverifiable": [[[i.start, i.end], why] for i, why in v.unverifiable],
             "samples": v.samples,
+            "unseen_snapshots": v.unseen,
         }
         for v in verdicts
     ]
