@@ -53,6 +53,23 @@ with open_workspace(Path("."), os.environ) as workspace:
     observe(workspace, Silent())
 """
 
+AGAIN = """
+import os, sys
+from late import Shop
+from pathlib import Path
+from penstock.runtime.progress import Silent
+from penstock.runtime.run import run
+from penstock.runtime.workspace import open_workspace
+first, times, rows, hours = map(int, sys.argv[1:])
+with open_workspace(Path("."), os.environ) as workspace:
+    for again in range(first, first + times):
+        Shop(Path.cwd(), rows, hours).late(again)
+        done = run(workspace, workspace.interval_models(()), Silent())
+        assert done.intervals == 4 and not done.failed, done
+"""
+TIMES = 8
+"""So many late hours in one process tell what one more costs."""
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -118,11 +135,11 @@ class Shop:
         )
         write_deltalake(self.landing, table, mode="append")
 
-    def late(self) -> int:
+    def late(self, again: int = 0) -> int:
         """One row in a thousand of all, in one hour of long ago."""
         count = max(self.rows // SHARE, 1)
         numbers = pa.array(range(2 * self.rows, 2 * self.rows + count), pa.int64())
-        hour = START + (self.hours // 4) * HOUR
+        hour = START + (self.hours // 4 + again) * HOUR
         self._append(numbers, pc.add(_remainder(numbers, HOUR), hour))
         return count
 
@@ -151,10 +168,10 @@ def cpu_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def ran(command: list[str], folder: Path) -> tuple[float, str]:
+def ran(command: list[str], folder: Path, environ: dict[str, str] | None = None) -> tuple[float, str]:
     """The CPU seconds of a program and of everything that it started, and what it printed."""
     before = cpu_of_children()
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{command}: {done.stdout}\n{done.stderr}")
     with suppress(ChildProcessError):
@@ -169,6 +186,18 @@ def by_processes(shop: Shop, first: bool) -> Cost:
     look = 0.0 if first else ran([sys.executable, "-c", LOOK], shop.root)[0]
     used, printed = ran([sys.executable, "-m", "penstock.cli.main", "run", "--json"], shop.root)
     return Cost(look, used, time.perf_counter() - began, json.loads(printed)["intervals"])
+
+
+def warm(shop: Shop) -> float:
+    """The CPU seconds of one more late hour in a process that has done some before."""
+
+    def used(first: int, times: int) -> float:
+        numbers = [str(number) for number in (first, times, shop.rows, shop.hours)]
+        command = [sys.executable, "-c", AGAIN, *numbers]
+        return ran(command, shop.root, {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})[0]
+
+    few = used(1, 2)
+    return (used(3, 2 + TIMES) - few) / TIMES
 
 
 def spark_start(shop: Shop) -> float:
@@ -193,7 +222,9 @@ def in_process(shop: Shop, first: bool) -> Cost:
     return Cost(looked - before, time.process_time() - looked, time.perf_counter() - began, done.intervals)
 
 
-def measured(shop: Shop, act: Callable[[Shop, bool], Cost], start: Callable[[Shop], float]) -> list[list[object]]:
+def measured(
+    shop: Shop, act: Callable[[Shop, bool], Cost], start: Callable[[Shop], float], more: Callable[[Shop], float]
+) -> list[list[object]]:
     """One row per case; the first is what all are compared with."""
     cases: list[tuple[str, int, Cost]] = []
 
@@ -203,6 +234,7 @@ def measured(shop: Shop, act: Callable[[Shop, bool], Cost], start: Callable[[Sho
     case("full build", shop.rows)
     case("nothing changed", 0)
     case("late in one old hour", shop.late())
+    again = more(shop)  # before its source is rearranged by updates
     case("amended in all hours", shop.amended(7))
     shop.feed()
     case("amended in all hours, change feed", shop.amended(8))
@@ -213,6 +245,9 @@ def measured(shop: Shop, act: Callable[[Shop, bool], Cost], start: Callable[[Sho
         figures = [f"{value:.2f}" for value in (cost.look_cpu, cost.run_cpu, cost.cpu, cost.wall)]
         aside = f"{(cost.cpu - begun) / (full.cpu - begun):.3f}" if cost.intervals else ""
         rows.append([name, changed, cost.intervals, *figures, f"{cost.cpu / full.cpu:.3f}", aside])
+    if again:
+        of_full = [f"{again / whole:.3f}" for whole in (full.cpu, full.cpu - begun)]
+        rows.append(["one more late hour in a process", shop.rows // SHARE, 4, "", "", f"{again:.2f}", "", *of_full])
     return rows
 
 
@@ -226,7 +261,9 @@ def main() -> None:
         if not options.quick:
             adopt_orphans()
         figures = (
-            measured(shop, in_process, lambda _: 0.0) if options.quick else measured(shop, by_processes, spark_start)
+            measured(shop, in_process, lambda _: 0.0, lambda _: 0.0)
+            if options.quick
+            else measured(shop, by_processes, spark_start, warm)
         )
     columns = (
         "case",

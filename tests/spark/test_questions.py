@@ -44,8 +44,8 @@ def test_a_query_gives_rows_that_json_can_show(bench: Bench) -> None:
     sql = f"select *, {more} from v order by at"
     rows = query(bench.session, sql, [bench.input("t", None, view="v")])
     assert rows[0] == {
-        "at": "2026-01-01T00:00:00+00:00", "price": 1.1, "raw": "6162", "name": "ü", "nested": {"a": [1, None]},
-        "d": "2026-01-02", "n": "nan", "m": {"k": 1}, "big": "12345678901234567890.5",
+        "at": "2026-01-01T00:00:00+00:00", "price": "1.10", "raw": "6162", "name": "ü", "nested": {"a": [1, None]},
+        "d": "2026-01-02", "n": "NaN", "m": {"k": 1}, "big": "12345678901234567890.5",
     }  # fmt: skip
     assert rows[1]["at"] == "2026-01-01T00:00:00.500000+00:00"
     assert rows[1]["price"] is None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _GRACE_SECONDS = 10.0
-
+_NOT_FINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 MOST_ROWS = 10_000
 MOST_SECONDS = 300
@@ -59,7 +59,9 @@ def query(
             raise UsageError(f"the result has several columns named {twice[0]}", hint="give each its own alias")
         table = collected(frame.limit(limits.rows + 1), limits.size_bytes)
     if table.num_rows > limits.rows:
-        raise UsageError(f"the query gives more than {limits.rows:,} rows", hint="aggregate, or add LIMIT")
+        raise UsageError(
+            f"the query gives more than {limits.rows:,} rows", hint="aggregate, add LIMIT, or ask for more with --limit"
+        )
     names = table.column_names
     columns = [column.to_pylist() for column in table.columns]
     return [{name: plain(value) for name, value in zip(names, row, strict=True)} for row in zip(*columns, strict=True)]
@@ -130,14 +132,14 @@ def _ending(session: Session, attempt: Attempt, limits: Limits) -> Iterator[None
 
 
 def plain(value: object) -> object:  # noqa: PLR0911  # one line per kind of value
-    """A value as JSON can show it: times in ISO 8601 and UTC, numbers as numbers where they keep every digit."""
+    """A value as JSON can show it: its type follows from the column's, but for numbers that JSON does not have."""
     match value:
         case None | bool() | int() | str():
             return value
         case float():
-            return value if math.isfinite(value) else str(value)
+            return value if math.isfinite(value) else _NOT_FINITE.get(value, "NaN")
         case Decimal():
-            return _number(value)
+            return int(value) if value.as_tuple().exponent == 0 else f"{value:f}"
         case datetime():
             return value.astimezone(UTC).isoformat() if value.tzinfo is not None else value.isoformat()
         case date():
@@ -156,10 +158,3 @@ def plain(value: object) -> object:  # noqa: PLR0911  # one line per kind of val
             return [plain(inner) for inner in value]
         case _:
             return str(value)
-
-
-def _number(value: Decimal) -> int | float | str:
-    if value == value.to_integral_value():
-        return int(value)
-    near = float(value)
-    return near if Decimal(repr(near)) == value else str(value)
