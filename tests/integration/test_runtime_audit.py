@@ -613,3 +613,12 @@ def test_a_table_that_nobody_wrote_to_is_not_opened(trial: Deployment, monkeypat
     assert opened == [trial.place("copy")]
     trial.run()
     assert is_exact(trial)
+
+
+def test_control_a_log_that_is_taken_for_ended_hides_what_others_wrote(
+    trial: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime_audit, "ends_at", lambda *_: True)
+    DeltaTable(trial.place("copy")).update({"value": "-1"}, predicate="n = 33")
+    trial.run()
+    assert not is_exact(trial)

@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from penstock.intervals import NOTHING, IntervalSet, ranges
 from penstock.models import Chunking, Dependency, Fill, Graph, IntervalModel, Schedules, Source
 from penstock.runtime.triggers import Due, Triggers
@@ -159,3 +161,28 @@ def test_a_rebuild_does_not_wait_for_slots() -> None:
     seen = world(1, end=110)
     seen = replace(seen, working={**seen.working, "t.a": generation(9, "t.a", NOTHING, state="building")})
     assert due(triggers, seen, schedules=DAILY)["t.a"] == ALL
+
+
+def test_what_the_database_has_nothing_new_of_is_not_compared_again() -> None:
+    triggers, seen = started(), world()
+    due(triggers, seen)
+    before = dict(triggers._own)
+    due(triggers, seen)
+    assert all(triggers._own[name] is before[name] for name in before)
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        test_a_parents_commit_sets_off_every_lane_of_its_children_whatever_their_schedule,
+        test_work_that_ended_without_a_result_is_planned_again_although_its_slot_is_over,
+        test_in_strict_order_the_end_of_one_task_makes_room_for_the_next,
+    ],
+)
+def test_control_what_is_taken_for_unchanged_sets_nothing_off(story: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = Triggers._same_or_new
+    monkeypatch.setattr(
+        Triggers, "_same_or_new", lambda self, name, world: self._own.get(name) or fresh(self, name, world)
+    )
+    with pytest.raises((AssertionError, KeyError)):
+        story()
