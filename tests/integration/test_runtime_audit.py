@@ -42,9 +42,11 @@ def numbers(upto: int, more: int = 0) -> list[tuple[object, ...]]:
     return [(n, n * 7 + more) for n in range(upto)]
 
 
-def look(workspace: Workspace) -> None:
-    told = list(runtime_audit.audit(workspace.site, workspace.state, workspace.state.world()))
-    assert all(one is None or one.endswith("is computed again") for one in told), told
+def look(workspace: Workspace) -> list[str]:
+    """What is told beside what is to be computed again: nothing, unless something is wrong."""
+    told = [one for one in runtime_audit.audit(workspace.site, workspace.state, workspace.state.world()) if one]
+    assert all(one.endswith("is computed again") for one in told), told
+    return told
 
 
 def is_exact(trial: Deployment, upto: int = 40) -> bool:
@@ -121,6 +123,11 @@ def test_verify_names_the_snapshots_of_others_that_it_does_not_compare(trial: De
         copy, child = verify(workspace, workspace.interval_models(("copy", "child")), None, None)
     assert (copy.unseen, child.unseen) == ([DeltaTable(trial.place("copy")).version()], [])
     assert copy.differences == 0
+    trial.run(step=Fault("intended", lambda: updated(trial, DeltaTable(trial.place("copy")))))
+    with trial.opened() as workspace:
+        [compared] = verify(workspace, workspace.interval_models(("copy",)), None, None)
+        assert trial.current("copy").accepted_snapshot == DeltaTable(trial.place("copy")).version()
+        assert compared.unseen == []
     trial.run()
     with trial.opened() as workspace:
         assert [one.unseen for one in verify(workspace, workspace.interval_models(()), None, None)] == [[], []]
@@ -205,7 +212,9 @@ def test_rows_that_others_put_where_nothing_is_covered_are_taken_out_and_reporte
     commit(trial.place("copy"), {"n": [45, 15], "value": [-1, -1]})
     notes = Heard()
     assert trial.run(progress=notes).failed == 0
-    assert [text for text in notes.notes if "where nothing is covered" in text]
+    [said] = notes.notes
+    assert "where nothing is covered" in said
+    assert "[15, 16) is computed again" in said
     assert is_exact(trial)
     assert trial.run(progress=(again := Heard())).tasks == 0
     assert again.notes == []
@@ -606,7 +615,7 @@ def test_a_table_that_nobody_wrote_to_is_not_opened(trial: Deployment, monkeypat
     trial.run()
     monkeypatch.setattr(runtime_audit, "open_table", noted)
     with trial.opened() as workspace:
-        look(workspace)
+        assert look(workspace) == []
         assert opened == []
         DeltaTable(trial.place("copy")).update({"value": "-1"}, predicate="n = 33")
         look(workspace)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Barrier
 
@@ -20,7 +22,8 @@ from penstock.intervals import Interval, ranges
 from penstock.runtime import status as runtime_status
 from penstock.runtime.explaining import explained
 from penstock.runtime.progress import Silent
-from penstock.runtime.run import Summary, run
+from penstock.runtime.run import Summary, _Run, run
+from penstock.runtime.settling import settle
 from penstock.runtime.status import Condition
 from penstock.runtime.workspace import apply
 from penstock.tasks import Order
@@ -217,7 +220,7 @@ def test_storage_that_fails_everywhere_is_said_once(trial: Deployment) -> None:
     trial.model("copy", COPY, UPWARDS + "\nretries: 0")
     summary = trial.run(step=Fault("staged", raising(EngineError("no space")), times=1000))
     assert [error.count("no space") for error in summary.errors] == [1]
-    assert "suspended for some minutes" in summary.errors[0]
+    assert "suspended until a pause is over" in summary.errors[0]
     assert attempts(trial) <= 6
     assert trial.status("t.copy")["health"] == "suspended"
     assert trial.run().failed == 0
@@ -321,6 +324,29 @@ def test_a_run_says_of_a_paused_model_that_nothing_is_computed(trial: Deployment
     assert heard.notes == ["t.copy is paused: nothing of it is computed until penstock resume t.copy"]
 
 
+def test_a_run_does_not_wait_for_storage_that_failed_in_it(trial: Deployment) -> None:
+    trial.model("copy", COPY, UPWARDS + "\nretries: 0")
+    with trial.opened(Fault("staged", raising(EngineError("no space")), times=1000)) as workspace:
+        apply(workspace)
+        began = workspace.state.world().at
+        run(workspace, workspace.interval_models(()), Silent())
+        trial.move_clock(3600)
+        assert settle(workspace.state, workspace.site, dead_since=began).world.suspended
+        assert not settle(workspace.state, workspace.site).world.suspended
+
+
+def test_what_failed_first_and_was_done_then_is_no_error_of_the_run(trial: Deployment) -> None:
+    trial.model("copy", COPY)
+    trial.run()
+    summary = Summary(errors=["t.copy [0, 10): no space"])
+    with trial.opened() as workspace:
+        ended = _Run(
+            workspace, workspace.interval_models(()), Silent(), lambda: pytest.fail("no work"), datetime.now(UTC)
+        )
+        ended._count_dead(workspace.state.world(), summary)
+    assert (summary.failed, summary.errors) == (0, [])
+
+
 # a source is at fault
 
 
@@ -333,6 +359,19 @@ def test_a_run_tells_which_source_keeps_a_model_from_beginning(trial: Deployment
     trial.run(progress=heard)
     assert heard.notes == ["t.starved cannot begin: raw.elsewhere: there is no table at /no/such/table"]
     assert trial.rows("copy") == copied(80)
+
+
+def test_a_run_tells_of_a_lookup_that_is_not_there_but_not_of_models_that_have_begun(trial: Deployment) -> None:
+    trial.write("models/external/names.yml", 'location: "/no/such/table"\n')
+    trial.model("named", "select n, value from {{ ref('raw.numbers') }} join {{ ref('raw.names') }} using (n)")
+    trial.model("copy", COPY)
+    heard = Heard()
+    trial.run(progress=heard)
+    assert heard.notes == ["t.named cannot begin: raw.names: there is no table at /no/such/table"]
+    shutil.rmtree(trial.landing("numbers"))
+    heard = Heard()
+    trial.run("copy", progress=heard)
+    assert heard.notes == []
 
 
 # two at once

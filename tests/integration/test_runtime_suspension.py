@@ -60,17 +60,19 @@ def test_input_that_changes_and_stays_bad_is_tried_ever_less_often(trial: Deploy
     assert trial.status("t.share")["health"] == "suspended"
 
 
-def test_storage_that_comes_back_needs_nobody(trial: Deployment) -> None:
+@pytest.mark.parametrize("schedules", ["", '\nschedules: {forwardfill: "0 0 1 1 *", backfill: "0 0 1 1 *"}'])
+def test_storage_that_comes_back_needs_nobody(trial: Deployment, schedules: str) -> None:
     """All chunks fail alike for half an hour; few attempts are made of it, and afterwards everything is done."""
-    trial.model("share", "select n, value as share from {{ ref('raw.numbers') }}", "interval: 10\nretries: 0")
+    matter = f"interval: 10\nretries: 0{schedules}"
+    trial.model("share", "select n, value as share from {{ ref('raw.numbers') }}", matter)
     away = Fault("staged", raising(EngineError("the store is away")), times=10_000)
     with rounds(trial, away) as life:
-        life.round()
+        life.wait(366 * 24 * 3600 if schedules else 0)
         assert trial.status("t.share")["health"] == "suspended"
         few = begun(life)
         assert few <= 6
-        for _ in range(30):
-            life.wait(60)
+        for _ in range(180):
+            life.wait(10)
         assert few < begun(life) <= few * 8  # 30 + 60 + 120 + 240 + 480 + 600 s
         away.times = 0
         life.wait(600)

@@ -117,6 +117,8 @@ def test_alike_are_errors_that_differ_in_values_and_numbers_only() -> None:
     assert signature("cannot take 'a 7'") == signature("cannot take 'b'")
     assert signature("rows outside of [10, 20)") == signature("rows outside of [230, 240)")
     assert signature("no such column: a") != signature("no such column: b")
+    footer = "cannot read the footer of part-00000-{}.snappy.parquet: Request ID: {}"
+    assert signature(footer.format("8a1f-cc", "4X7QAB")) == signature(footer.format("77bd-f", "Z9"))
     assert signature("the disk is gone") == signature("the disk is gone\ntries that failed: 3")
 
 

@@ -12,7 +12,7 @@ import pytest
 from penstock.intervals import NOTHING, IntervalSet, ranges
 from penstock.models import Chunking, Dependency, Fill, Graph, IntervalModel, Schedules, Source
 from penstock.runtime.triggers import Due, Triggers
-from penstock.state.records import Generation, SourceRecord, Work, World
+from penstock.state.records import Generation, SourceRecord, SuspensionRecord, Work, World
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SWEEP = 60.0
@@ -141,6 +141,16 @@ def test_what_died_is_left_alone_while_it_is_held_and_then_planned_although_its_
     held = replace(world(1), work={"t.a": Work(dead=ranges((0, 10)))})
     assert due(triggers, held, schedules=DAILY)["t.a"] == {"repair"}
     assert due(triggers, world(2), schedules=DAILY)["t.a"] == ALL
+
+
+@pytest.mark.parametrize("dead", [NOTHING, ranges((0, 10))])
+def test_a_suspension_that_is_over_sets_off_scheduled_lanes_although_their_slot_is_over(dead: IntervalSet) -> None:
+    triggers = started(schedules=DAILY)
+    record = SuspensionRecord("t.a", 1, "the store is away", NOW, 1, False, passing=True)
+    suspended = replace(world(1), work={"t.a": Work(dead=dead)}, suspended={"t.a": record})
+    due(triggers, suspended, schedules=DAILY)
+    assert due(triggers, replace(suspended, at=NOW + timedelta(seconds=2)), schedules=DAILY) == {}
+    assert due(triggers, world(3), schedules=DAILY)["t.a"] == ALL
 
 
 def test_work_that_succeeded_leaves_a_scheduled_lane_alone_until_its_next_slot() -> None:

@@ -16,7 +16,8 @@ LONGEST_PAUSE_SECONDS = 600.0
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
 """What Spark calls the error; the words around it quote whatever the rows hold, and name stages and hosts."""
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'")
-_NUMBER = re.compile(r"\d+")
+_NUMBERED = re.compile(r"\S*\d\S*")
+"""Numbers, and the names of files, hosts and requests."""
 Chunks = tuple[Interval, ...]
 
 
@@ -32,10 +33,10 @@ class Failed:
 
 
 def signature(error: str) -> str:
-    """What two failures have in common that are alike: everything but values, numbers and positions."""
+    """What two failures have in common that are alike: everything but values, numbers and names that hold numbers."""
     named = _CONDITION.search(error)
     first = error.partition("\n")[0]  # below it stands what to do, and how often it was tried
-    return named[0] if named else _NUMBER.sub("#", _QUOTED.sub("''", first)).strip()
+    return named[0] if named else _NUMBERED.sub("#", _QUOTED.sub("''", first)).strip()
 
 
 def probes(chunks: Sequence[Interval]) -> Chunks:
@@ -78,10 +79,7 @@ def is_hopeless(last: Failed, before: Sequence[Failed], *, divisible: bool) -> b
 
 
 def tries_again(since: datetime, times: int, now: datetime, *, moved: bool, passing: bool) -> bool:
-    """Whether a suspended model is tried once more: an input moved on, or a `passing` fault may be over.
-
-    The more often in vain, the longer it rests.
-    """
+    """Whether a suspended model is tried again; the more often in vain, the later."""
     waits = times if passing and not moved else times - 1
     pause = 0.0 if waits < 1 else min(FIRST_PAUSE_SECONDS * 2.0 ** min(waits - 1, 10), LONGEST_PAUSE_SECONDS)
     return (moved or passing) and now - since >= timedelta(seconds=pause)
@@ -89,5 +87,6 @@ def tries_again(since: datetime, times: int, now: datetime, *, moved: bool, pass
 
 def suspended_words(name: str, error: str, *, passing: bool) -> str:
     """Said wherever the model is asked about."""
-    until = "for some minutes, or until" if passing else "until its query or an input changes, or"
+    pause = "a pause is over, " if passing else ""
+    until = f"until {pause}its query or an input changes, or"
     return f"suspended {until} somebody says penstock resume {name}: every interval fails alike: {error}"

@@ -18,7 +18,12 @@ from penstock.project.widening import widening
 
 _SPARK = Dialect.get_or_raise("spark")
 _TOKEN = re.compile(r"<Token .*?text: (.*?), line.*?>")
-_AFTER_A_LIST = frozenset({TokenType.FROM, TokenType.R_PAREN, TokenType.COMMA, TokenType.WHERE})
+_AFTER_A_LIST = frozenset(
+    {
+        TokenType.COMMA, TokenType.R_PAREN, TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING,
+        TokenType.QUALIFY, TokenType.ORDER_BY, TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT,
+    }
+)  # fmt: skip
 _STARTS = frozenset({TokenType.SELECT, TokenType.WITH, TokenType.FROM, TokenType.L_PAREN, TokenType.VALUES})
 
 

@@ -76,6 +76,8 @@ class Eviction:
     snapshots: tuple[int, ...]
     """Those that brought the rows."""
     latest: int
+    told: tuple[str, ...] = ()
+    """What else follows from the same look."""
 
     @property
     def name(self) -> str:
@@ -170,9 +172,9 @@ def _look(site: Site, own: OwnTable) -> TableSeen:
 
 
 def unseen_commits(site: Site, state: State, table: OwnTable) -> list[int]:
-    """The snapshots of other programs that nobody has judged yet."""
-    seen = _look(site, table)
-    return [commit.version for commit in _foreign(seen.commits, _owned(state, seen.commits))]
+    """The snapshots of other programs on top of what is accepted: the next look decides about them."""
+    newer = [commit for commit in _look(site, table).commits if commit.version > table.accepted]
+    return [commit.version for commit in _foreign(newer, _owned(state, newer))]
 
 
 def _judge(site: Site, state: State, seen: TableSeen) -> Eviction | str | None:
@@ -186,8 +188,7 @@ def _judge(site: Site, state: State, seen: TableSeen) -> Eviction | str | None:
         return None  # the next look is at what is there now
     if seen.table_id is None or latest < accepted:
         location = site.table(generation.location)
-        _lost(state, model, generation, accepted, f"the table at {location} is gone or was replaced by an older one")
-        return None
+        return _lost(state, model, generation, accepted, f"the table at {location} is gone, or an older one is there")
     owned = _owned(state, found)
     foreign = _foreign(found, owned)
     asked = []
@@ -202,10 +203,12 @@ def _judge(site: Site, state: State, seen: TableSeen) -> Eviction | str | None:
         state.accept_snapshot(generation.no, accepted, latest)
     elif strays and not pending:
         scope = IntervalSet.of(part for commit in strays for part in commit.scope) - generation.covered
-        return Eviction(model, generation, scope, tuple(commit.version for commit in strays), latest)
+        return Eviction(model, generation, scope, tuple(commit.version for commit in strays), latest, tuple(asked))
     elif not pending or latest == accepted:
-        state.judged(generation, settled(latest, pending, strays))
-        return f"{model.name}: {'; '.join(asked)}" if asked else None
+        upto = settled(latest, pending, strays)
+        state.judged(generation, upto)
+        if asked and upto != generation.audited_snapshot:  # else it is judged, and told, once more
+            return f"{model.name}: {'; '.join(asked)}"
     return None  # else a task of ours is just being accepted; the next look goes on here
 
 
@@ -276,7 +279,7 @@ def _evict(site: Site, state: State, eviction: Eviction, ready: Staged | HeadMov
     brought = eviction.snapshots
     which = f"snapshot {brought[0]}" if len(brought) == 1 else f"{len(brought)} snapshots"
     said = f"rows that another program put where nothing is covered ({which}) were taken out"
-    return f"{eviction.model.name}: {said}"
+    return f"{eviction.model.name}: {'; '.join((*eviction.told, said))}"
 
 
 def _table(site: Site, eviction: Eviction) -> Table:
@@ -293,10 +296,11 @@ def _is_stray(commit: ForeignCommit, covered: IntervalSet) -> bool:
     return commit.task is None and commit.scope != EVERYTHING and bool(commit.scope - covered)
 
 
-def _lost(state: State, model: IntervalModel, generation: Generation, accepted: int, reason: str) -> None:
+def _lost(state: State, model: IntervalModel, generation: Generation, accepted: int, reason: str) -> str:
     key = f"gone:{generation.id}:{generation.accepted_snapshot}:{generation.epoch}"
     state.invalidate(model.name, generation.covered, reason, "audit", key=key, rows_unknown=True, cause="audit")
     state.forget_table(generation.no, accepted)
+    return f"{model.name}: {reason}: it is built again"
 
 
 def _reason(commit: ForeignCommit) -> str:

@@ -194,6 +194,8 @@ class _Run:
         dead = {name: work for name, work in world.work.items() if name in self._names and work.dead_tasks}
         summary.failed = sum(work.dead_tasks for work in dead.values()) + len(self._unplannable)
         summary.errors += [f"{name} cannot be planned: {error}" for name, error in self._unplannable.items()]
+        failed = dead.keys() | self._unplannable.keys() | world.suspended.keys()
+        summary.errors = [error for error in summary.errors if error.split(" ", 1)[0] in failed]
         told = {error.split(" ", 1)[0] for error in summary.errors}
         summary.errors += [f"{name} {work.last_error}" for name, work in dead.items() if name not in told]
         for name in sorted(world.suspended.keys() & self._names):
@@ -270,6 +272,6 @@ class _Run:
 
 def _empty_sources(seen: Observation) -> str:
     """The sources without which a model cannot begin, and why they have nothing."""
-    groups = [[seen.inputs[member.model] for member in group] for group in seen.starving]
-    found = [one for group in groups if all(one.kind == "source" for one in group) for one in group]
-    return "; ".join(f"{one.name}: {one.why_empty}" for one in found)
+    groups = [[seen.inputs[member.model] for member in group] for group in seen.starving if not seen.covered]
+    sources = [read for group in groups if all(read.kind != "interval" for read in group) for read in group]
+    return "; ".join(f"{source.name}: {source.why_empty}" for source in sources)

@@ -238,7 +238,7 @@ class Scheduler:
             else:
                 self._audit_waits = isinstance(problem, StillLooking)
                 if isinstance(problem, str):
-                    log("audit_problem", "warning", problem=problem)
+                    log("audit", "warning", found=problem)
 
     def _pause(self, site: Site, world: World) -> float:
         settings = site.project.settings.scheduler

@@ -45,7 +45,7 @@ def settle(
     step("reaped")
     state.handle_events(partial(_affected, site.graph, step))
     world = state.world(dead_since)
-    if _go_on(state, world):
+    if _go_on(state, world, dead_since):
         world = state.world(dead_since)
     took_over = _cutover(state, site, world)
     if took_over:
@@ -62,12 +62,21 @@ def _affected(graph: Graph, step: Step, child: str, parent: str, changed: Interv
     return affected(graph.interval_model(child), graph.models[parent], changed)
 
 
-def _go_on(state: State, world: World) -> int:
-    """Let suspended models be tried again whose inputs have changed, or whose fault may have passed; how many."""
+def _go_on(state: State, world: World, dead_since: datetime | None) -> int:
+    """Let suspended models be tried again whose inputs have changed, or whose fault may have passed; how many.
+
+    A run, which does not try again what died in it, does not wait for a fault of its own time either.
+    """
     due = [
         one
         for one in world.suspended.values()
-        if tries_again(one.since, one.times, world.at, moved=one.moved, passing=one.passing)
+        if tries_again(
+            one.since,
+            one.times,
+            world.at,
+            moved=one.moved,
+            passing=one.passing and (dead_since is None or one.since < dead_since),
+        )
     ]
     for one in due:
         state.go_on(one.generation)

@@ -98,11 +98,12 @@ class Triggers:
 
 
 def _undone(before: _Own | None, now: _Own) -> bool:
-    """Work that ended without a result, or whose hold is over, leaves its slot undone."""
+    """Work that ended without a result, or whose hold or suspension is over, leaves its slot undone."""
     if before is None or (before.in_flight == now.in_flight and before.dead == now.dead):
-        return False
+        return before is not None and before.suspended and not now.suspended
     wanted = before.in_flight | before.dead
-    return bool(wanted - now.in_flight - now.dead - (now.covered & wanted))
+    undone = bool(wanted - now.in_flight - now.dead - (now.covered & wanted))
+    return undone or (before.suspended and not now.suspended)
 
 
 def _scheduled(model: IntervalModel, lane: Lane) -> bool:

@@ -66,6 +66,9 @@ def _model(
     high = MAX_POSITION if end is None else end
     scope = generation.covered.within(low, high)
     records = workspace.state.covers(generation.no, scope)
+    if generation.no == world.working[model.name].no:  # else the next look is at the table that is being built
+        table = OwnTable(model, generation, generation.accepted_snapshot)
+        verdict.unseen = unseen_commits(workspace.site, workspace.state, table)
     if "task" in names_used(model.sql):
         why = "the query asks for the time of its task, so it gives other rows every time"
         verdict.unverifiable += [(record.interval, why) for record in records]
@@ -74,8 +77,6 @@ def _model(
     for batch in _batches(records, model):
         check.examine(batch, verdict)
     check.find_strays(generation.covered.complement().within(low, high), verdict)
-    table = OwnTable(model, generation, generation.accepted_snapshot)
-    verdict.unseen = unseen_commits(workspace.site, workspace.state, table)
     return verdict
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -148,13 +149,25 @@ def _attempt(bench: Bench, lease: Lease) -> Commit | Wait:
     bench.step("claimed")
     _intend(bench, lease, prepared, generation)
     bench.step("intended")
+    with _naming(prepared):
+        try:
+            staged = bench.engine.stage(prepared, bench.step)
+        except Exception:
+            _discard(bench, prepared)
+            raise
+        bench.step("staged")
+        return _publish(bench, lease, staged)
+
+
+@contextmanager
+def _naming(prepared: Job) -> Iterator[None]:
+    """What its author has to mend names the model and its file."""
     try:
-        staged = bench.engine.stage(prepared, bench.step)
-    except Exception:
-        _discard(bench, prepared)
+        yield
+    except QueryError as error:
+        if not error.message.startswith(prepared.model):
+            error.message = f"{prepared.about}: {error.message}"
         raise
-    bench.step("staged")
-    return _publish(bench, lease, staged)
 
 
 def _intend(bench: Bench, lease: Lease, prepared: Job, generation: Generation) -> None:

@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 
 from penstock.errors import ErrorClass, LeaseLostError
 from penstock.intervals import Interval
-from penstock.planner.breaker import pieces
+from penstock.planner.breaker import pieces, signature
 from penstock.state.connection import Database, storable
 from penstock.state.queue import fence, insert_orders
 from penstock.state.retry import Die, Ending, Next, Retry, Split, hold_seconds, next_step
@@ -93,7 +93,8 @@ def _end(
     """One transaction: the attempt ends, and the task is tried again, split or dead."""
     before = database.rows("earlier_endings", Ending, task=case.task, attempt=case.attempt)
     endings = (*before, Ending(error_class, case.worker))
-    spent_before = database.value("spent_by_batch", int, task=case.task) or 0
+    alike = signature(error)
+    spent_before = sum(signature(one) == alike for one in database.values("errors_of_batches", str, task=case.task))
     chunks = len(case.order.chunks) if divisible else 1
     step = next_step(endings, chunks, case.max_attempts, _DICE, spent_before=spent_before)
     if isinstance(step, Retry):

@@ -50,10 +50,7 @@ Next = Retry | Split | Die
 def next_step(
     endings: Sequence[Ending], chunks: int, max_attempts: int, dice: Random, *, spent_before: int = 0
 ) -> Next:
-    """`endings` are all attempts of the task so far, the last one included.
-
-    `spent_before`: how often storage or Spark failed for the batch that the task was a part of.
-    """
+    """`endings` are all attempts of the task so far; `spent_before`: how often its batch failed like the last."""
     last = endings[-1]
     spent = [one for one in endings if one.error_class in ("engine", "lost") and not one.came_back]
     match last.error_class:

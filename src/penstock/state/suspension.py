@@ -48,7 +48,7 @@ def go_on(database: Database, generation: int, *, by_person: bool) -> None:
     """Plan and claim again. What was left in the queue is a part of what failed: it is planned anew."""
     with database.transaction():
         database.run("lock_failures", generation=generation)
-        if database.run("go_on", generation=generation, by_person=by_person):
+        if database.run("begin_again" if by_person else "go_on", generation=generation):
             database.run("drop_waiting", generation=generation)
             database.run("forget_deaths", generation=generation)
             database.run("wake")

@@ -11,14 +11,14 @@ from attempt a left join worker w on w.id = a.worker and w.heartbeat_at > a.ende
 where a.task = %(task)s and a.n < %(attempt)s and a.outcome in ('failed', 'lost')
 order by a.n;
 
--- name: spent_by_batch
--- How often storage or Spark failed for the batches that a task is a part of: its parts have no tries of their own.
+-- name: errors_of_batches
+-- Of storage or Spark, for the batches that a task is a part of: for the same error its parts have no tries of their own.
 with recursive batch as (
   select t.split_from as id from task t where t.id = %(task)s
   union all
   select t.split_from from batch b join task t on t.id = b.id
 )
-select count(*) from batch b join attempt a on a.task = b.id where a.outcome = 'failed' and a.error_class = 'engine';
+select a.error from batch b join attempt a on a.task = b.id where a.outcome = 'failed' and a.error_class = 'engine';
 
 -- name: abandoned_tasks
 -- The lease ran out, or the worker's session lock is gone, which PostgreSQL notices long before. Whoever is just

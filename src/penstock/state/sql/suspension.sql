@@ -66,9 +66,12 @@ select s.generation from suspension s join generation g on g.no = s.generation
 where g.model = any (%(models)s) and s.active order by s.generation;
 
 -- name: go_on
--- How often it was in vain is kept; a person who acts begins again.
-update suspension set active = false, times = case when %(by_person)s then 1 else times end
-where generation = %(generation)s and active;
+-- How often it was in vain is kept.
+update suspension set active = false where generation = %(generation)s and active;
+
+-- name: begin_again
+-- A person acts: what was in vain before counts for nothing.
+delete from suspension where generation = %(generation)s and active;
 
 -- name: forget_deaths
 -- What died of the same cause is planned at once; what somebody cancelled stays away.
