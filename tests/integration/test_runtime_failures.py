@@ -21,7 +21,7 @@ from penstock.errors import EngineError
 from penstock.intervals import Interval, ranges
 from penstock.runtime import status as runtime_status
 from penstock.runtime.explaining import explained
-from penstock.runtime.progress import Silent
+from penstock.runtime.progress import Finished, Silent
 from penstock.runtime.run import Summary, _Run, run
 from penstock.runtime.settling import settle
 from penstock.runtime.status import Condition
@@ -230,6 +230,16 @@ def test_storage_that_fails_everywhere_is_said_once(trial: Deployment) -> None:
 # the engine is at fault
 
 
+def test_ranges_that_failed_alike_are_one_error() -> None:
+    summary = Summary()
+    for number in (1, 2, 5):
+        order = Order("t.copy", "forward", (Interval(10 * number, 10 * number + 10),), (), "")
+        summary.add(Finished(order, "dead", 0.1, error=f"cannot read part-{number}.parquet"), "number")
+    summary.add(Finished(order, "dead", 0.1, error="no space"), "number")
+    assert (summary.failed, len(summary.errors)) == (4, 2)
+    assert summary.errors[0].startswith("t.copy [50, 60), [10, 30): cannot read")
+
+
 def test_an_engine_error_is_retried_and_succeeds(trial: Deployment) -> None:
     trial.model("copy", COPY, "interval: 80")
     fault = Fault("computed", raising(EngineError("the disk hiccuped")))
@@ -371,7 +381,8 @@ def test_a_run_tells_of_a_lookup_that_is_not_there_but_not_of_models_that_have_b
     shutil.rmtree(trial.landing("numbers"))
     heard = Heard()
     trial.run("copy", progress=heard)
-    assert heard.notes == []
+    missing = f"there is no table at {trial.landing('numbers')}"
+    assert heard.notes == [f"raw.numbers: {missing}; what was made of it stays as it is"]
 
 
 # two at once

@@ -10,6 +10,7 @@ from faults import Fault, Killed, raising
 
 from penstock.errors import EngineError
 from penstock.intervals import ranges
+from penstock.planner.observation import Observation
 from penstock.runtime import run
 from penstock.runtime.changes import needs_consent, planned_changes
 from penstock.runtime.definitions import definitions
@@ -315,3 +316,22 @@ def test_a_source_that_moved_rebuilds_all_that_read_it(trial: Deployment) -> Non
     assert set(changes(trial).values()) == {"rebuild"}
     trial.run()
     assert holds(trial, {"copy": (3, 0), "beyond": (3, 1), "last": (3, 2), "aside": (3, 0)})
+
+
+def test_a_rebuild_from_a_source_that_is_not_there_takes_nothing_away(trial: Deployment) -> None:
+    """A typo in `location` is another source: what is served stays until there is something to build it from."""
+    before = trial.rows("copy")
+    trial.source("numbers", location="/no/such/table")
+    with trial.opened() as workspace:
+        assert {row["model"]: row["intervals"] for row in planned_changes(workspace)}["t.copy"] == 0
+    assert trial.run().failed == 0
+    assert trial.rows("copy") == before
+    trial.source("numbers")
+    trial.run()
+    assert trial.rows("copy") == before
+
+
+def test_control_a_rebuild_from_nothing_would_take_over(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Observation, "starving", ())
+    with pytest.raises(AssertionError):
+        test_a_rebuild_from_a_source_that_is_not_there_takes_nothing_away(trial)

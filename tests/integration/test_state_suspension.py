@@ -8,10 +8,11 @@ import pytest
 from observations import record
 
 from penstock.errors import ErrorClass
-from penstock.intervals import NOTHING, ranges
+from penstock.intervals import NOTHING, Interval, ranges
 from penstock.planner.breaker import MOST_ALIKE
 from penstock.state import failure
 from penstock.state.records import SuspensionRecord
+from penstock.state.retry import MOST_PARTS_ALIKE, Family
 from penstock.state.statements import statements
 from penstock.tasks import Changed, Lease
 
@@ -97,6 +98,33 @@ def test_many_single_chunks_that_fail_alike_suspend_unless_they_only_conflict(
     assert (suspended(story) is None) == (error_class == "conflict")
 
 
+def far_and_wide(story: Story) -> int:
+    """Storage refuses all of 200 chunks but the first; how many attempts were made of it."""
+    story.execute("update model set retries = 0")
+    story.enqueue(story.order(*((10 * n, 10 * n + 10) for n in range(200))))
+    count = 0
+    while (lease := story.state.claim("w")) is not None:
+        count += 1
+        if lease.order.chunks == (Interval(0, 10),):
+            story.publish(lease)
+        else:
+            story.state.fail(lease, "engine", f"cannot read s3://bucket/part-{count}.parquet", story.cost, 0)
+    return count
+
+
+def test_storage_that_fails_nearly_everywhere_is_not_isolated_chunk_by_chunk(story: Story) -> None:
+    assert far_and_wide(story) <= 3 * MOST_PARTS_ALIKE
+    assert story.covered() == ranges((0, 10))
+    assert story.state.world().work["core.a"].dead == ranges((10, 2000))
+
+
+def test_control_without_looking_at_the_family_every_chunk_is_tried(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failure, "_family", lambda *_: Family())
+    assert far_and_wide(story) > 300
+
+
 def test_another_error_than_its_batchs_leaves_a_part_its_tries(story: Story) -> None:
     story.execute("update model set retries = 1")
     story.enqueue(story.order(*BATCH))
@@ -138,7 +166,7 @@ def test_storage_that_fails_everywhere_costs_the_tries_of_one_task_and_three_chu
 def test_control_parts_with_tries_of_their_own_would_take_them_all(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(statements(), "errors_of_batches", "select '' where %(task)s < 0")
+    monkeypatch.setattr(failure, "_family", lambda *_: Family())
     story.execute("update model set retries = 2")
     story.enqueue(story.order(*BATCH))
     assert fail_all(story, "engine", "cannot read s3://bucket/{}") == 16

@@ -96,8 +96,12 @@ def work(
         return summary.failed
     from penstock.cli.bars import shown
 
-    with shown() as bars:
-        summary = work_on(workspace, models, bars)
+    try:
+        with shown() as bars:
+            summary = work_on(workspace, models, bars)
+    except KeyboardInterrupt:
+        typer.echo("interrupted; the next penstock run goes on", err=True)
+        raise
     if not summary.tasks and not summary.failed:
         spark = "; Spark was not started" if not summary.spark_started else ""
         show.line(f"nothing to do{spark} ({summary.seconds:.1f} s)")

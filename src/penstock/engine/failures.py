@@ -71,7 +71,8 @@ def translated(error: Exception, about: str) -> AttemptError:
     chain = _causes(error)
     for cause in chain:
         if any(f"[{condition}" in str(cause) for condition in _FILES):
-            return EngineError(f"{about}: {_short(str(cause))}")
+            deeper = f": {_short(str(chain[-1]))}" if chain[-1] is not cause else ""
+            return EngineError(f"{about}: {_short(str(cause))}{deeper}")
         state = _sql_state(cause)
         if isinstance(cause, (AnalysisException, ParseException)):
             return BadQueryError(f"{about}: {_short(str(cause))}")

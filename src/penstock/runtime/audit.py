@@ -196,7 +196,7 @@ def _judge(site: Site, state: State, seen: TableSeen) -> Eviction | str | None:
         if scope := commit.scope & generation.covered:
             key = _key(seen.table_id, commit, scope)
             state.invalidate(model.name, scope, _reason(commit), "audit", key=key, rows_unknown=True, cause="audit")
-            asked.append(f"{_reason(commit)}: {spans(scope, model.axis)} is computed again")
+            asked.append(f"{_reason(commit)}: {_repaired(model, scope)}")
     strays = [commit for commit in foreign if _is_stray(commit, generation.covered)]
     pending = unadopted(found, owned)
     if not found and accepted < latest:
@@ -210,6 +210,11 @@ def _judge(site: Site, state: State, seen: TableSeen) -> Eviction | str | None:
         if asked and upto != generation.audited_snapshot:  # else it is judged, and told, once more
             return f"{model.name}: {'; '.join(asked)}"
     return None  # else a task of ours is just being accepted; the next look goes on here
+
+
+def _repaired(model: IntervalModel, scope: IntervalSet) -> str:
+    keeps = model.unique_key and model.on_retract != "retract"
+    return f"{spans(scope, model.axis)} {'gets what it lacks; other rows there stay' if keeps else 'is computed again'}"
 
 
 def _owned(state: State, found: Sequence[ForeignCommit]) -> Mapping[UUID, bool]:

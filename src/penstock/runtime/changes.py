@@ -24,11 +24,14 @@ def planned_changes(workspace: Workspace) -> list[dict[str, object]]:
     """Per model what changes, why, and how many intervals are to be computed now; nothing is stored."""
     from penstock.runtime.observing import Observer, Sight  # with it comes what reads logs; apply does not
 
+    changes = workspace.state.changes(definitions(workspace.project))
     world = workspace.state.world()
+    kept = {change.model for change in changes if change.change == "unchanged"}
+    world = replace(world, sources={name: record for name, record in world.sources.items() if name in kept})
     for seen in Observer(workspace.site, None, workspace.environ).look(workspace.project.graph.models, world):
         if isinstance(seen, Sight):
             world = _as_if_kept(workspace.project.graph, world, seen)
-    return [_row(workspace, world, change) for change in workspace.state.changes(definitions(workspace.project))]
+    return [_row(workspace, world, change) for change in changes]
 
 
 def _as_if_kept(graph: Graph, world: World, seen: Sight) -> World:

@@ -13,6 +13,7 @@ from penstock.engine import java
 from penstock.engine.jars import DELTA, jars_ready
 from penstock.engine.probe import put_if_absent
 from penstock.errors import PenstockError
+from penstock.models import Source
 from penstock.project import Project, load, project_root
 from penstock.runtime.site import Site
 from penstock.runtime.workspace import cache_folder
@@ -38,7 +39,10 @@ def examine(start: Path, config: Path | None, target: str | None, environ: Mappi
         project = load(project_root(start, config), environ, target, config)
     except PenstockError as error:
         return [*findings, Finding("project", False, error.message.splitlines()[0], error.hint)]
-    findings.append(Finding("project", True, f"{project.settings.name}, {len(project.graph.models)} models"))
+    models = project.graph.models.values()
+    sources = sum(isinstance(model, Source) for model in models)
+    counted = f"sources: {sources}, models: {len(models) - sources}"
+    findings.append(Finding("project", True, f"{project.settings.name}, {counted}"))
     findings.append(_looked("postgresql", lambda: _postgres(project, environ)))
     findings.append(_looked("warehouse", lambda: _warehouse(project)))
     return findings

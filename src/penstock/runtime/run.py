@@ -12,8 +12,9 @@ from datetime import datetime
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from penstock.intervals import NOTHING, IntervalSet
 from penstock.models import IntervalModel, Source
-from penstock.planner.breaker import suspended_words
+from penstock.planner.breaker import signature, suspended_words
 from penstock.planner.observation import Observation
 from penstock.planner.plan import plan
 from penstock.planner.words import spans
@@ -48,6 +49,8 @@ class Summary:
     failed: int = 0
     seconds: float = 0.0
     errors: list[str] = field(default_factory=list)
+    """One for all ranges of a model that failed alike."""
+    _failed: dict[tuple[str, str], tuple[int, IntervalSet]] = field(default_factory=dict)
 
     def add(self, result: Finished, axis: str) -> None:
         if result.outcome == "succeeded":
@@ -55,7 +58,14 @@ class Summary:
             self.intervals += len(result.order.chunks)
         elif result.outcome == "dead":
             self.failed += 1
-            self.errors.append(f"{result.order.model} {spans(result.order.scope, axis)}: {result.error}")
+            self._tell(result.order, result.error or "", axis)
+
+    def _tell(self, order: Order, error: str, axis: str) -> None:
+        alike = order.model, signature(error)
+        number, before = self._failed.get(alike, (len(self.errors), NOTHING))
+        scope = before | order.scope
+        self._failed[alike] = number, scope
+        self.errors[number : number + 1] = [f"{order.model} {spans(scope, axis)}: {error}"]
 
 
 def run(workspace: Workspace, models: tuple[IntervalModel, ...], progress: Progress) -> Summary:
@@ -83,6 +93,8 @@ def observe(workspace: Workspace, progress: Progress) -> datetime:
         for seen in found:
             if isinstance(seen, Sight):
                 keep(workspace.state, seen)
+                if seen.record.error and seen.record.observed_at is not None:
+                    progress.note(f"{seen.record.model}: {seen.record.error}; what was made of it stays as it is")
     for problem in audit(workspace.site, workspace.state, world):
         if problem is not None:
             progress.note(problem)

@@ -99,6 +99,8 @@ def _complete(survey: Survey, name: str) -> bool:
     try:
         seen = survey.observation(survey.graph.interval_model(name))
         old = survey.world.current.get(name)
+        if old and old.covered and seen.starving:  # nothing to build it from is no reason to serve nothing
+            return False
         return not repairable(seen) and not (old and (old.covered & ready(seen)) - seen.covered)
     except BaseException as error:
         log("cutover_failed", "error", model=name, error=contained(error, model=name).message)

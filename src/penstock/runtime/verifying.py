@@ -43,7 +43,7 @@ class ModelVerdict:
 
     @property
     def differences(self) -> int:
-        return len(self.wrong) + len(self.behind) + self.strays
+        return len(self.wrong) + len(self.behind) + self.strays + len(self.unseen)
 
 
 def verify(

@@ -14,7 +14,7 @@ from penstock.intervals import Interval
 from penstock.planner.breaker import pieces, signature
 from penstock.state.connection import Database, storable
 from penstock.state.queue import fence, insert_orders
-from penstock.state.retry import Die, Ending, Next, Retry, Split, hold_seconds, next_step
+from penstock.state.retry import Die, Ending, Family, Next, Retry, Split, hold_seconds, next_step
 from penstock.state.suspension import judge
 from penstock.tasks import Cost, Lane, Lease, Order
 
@@ -93,10 +93,9 @@ def _end(
     """One transaction: the attempt ends, and the task is tried again, split or dead."""
     before = database.rows("earlier_endings", Ending, task=case.task, attempt=case.attempt)
     endings = (*before, Ending(error_class, case.worker))
-    alike = signature(error)
-    spent_before = sum(signature(one) == alike for one in database.values("errors_of_batches", str, task=case.task))
+    family = _family(database, case.task, error) if error_class == "engine" else Family()
     chunks = len(case.order.chunks) if divisible else 1
-    step = next_step(endings, chunks, case.max_attempts, _DICE, spent_before=spent_before)
+    step = next_step(endings, chunks, case.max_attempts, _DICE, family)
     if isinstance(step, Retry):
         step = Retry(min(step.after_seconds, most_pause_seconds))
     given_up = not isinstance(step, Retry) and error_class in ("user", "engine")
@@ -144,6 +143,17 @@ def _take(database: Database, case: _Case, step: Next, *, at_once: bool) -> Foll
             return "dead"
         case _:
             assert_never(step)
+
+
+def _family(database: Database, task: int, error: str) -> Family:
+    """How often the batch that a task is a part of, and its other parts, have failed in the same way."""
+    errors = database.rows("errors_of_family", _error, task=task)
+    alike = [above for other, above in errors if signature(other) == signature(error)]
+    return Family(batch=sum(alike), all=len(alike))
+
+
+def _error(*, error: str | None, above: bool) -> tuple[str, bool]:
+    return error or "", above
 
 
 def _abandoned(

@@ -10,6 +10,8 @@ from penstock.errors import ErrorClass
 
 MOST_CONFLICTS = 10
 LOSSES_RETRIED_AT_ONCE = 2
+MOST_PARTS_ALIKE = 16
+"""So many failures of a batch and its parts isolate a few bad chunks; more of them are not worth isolating now."""
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 300.0
 FIRST_HOLD_SECONDS = 30.0
@@ -47,10 +49,21 @@ class Die:
 Next = Retry | Split | Die
 
 
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How often storage or Spark failed in the same way for a batch that was split, and for all its parts with it."""
+
+    batch: int = 0
+    all: int = 0
+
+
+_NO_FAMILY = Family()
+
+
 def next_step(
-    endings: Sequence[Ending], chunks: int, max_attempts: int, dice: Random, *, spent_before: int = 0
+    endings: Sequence[Ending], chunks: int, max_attempts: int, dice: Random, family: Family = _NO_FAMILY
 ) -> Next:
-    """`endings` are all attempts of the task so far; `spent_before`: how often its batch failed like the last."""
+    """`endings` are all attempts of the task so far, the last one included."""
     last = endings[-1]
     spent = [one for one in endings if one.error_class in ("engine", "lost") and not one.came_back]
     match last.error_class:
@@ -64,9 +77,10 @@ def next_step(
         case "lost":
             return _after_loss(endings, len(spent), max_attempts, dice)
         case "engine":
-            if len(spent) + spent_before < max_attempts:
+            if len(spent) + family.batch < max_attempts:
                 return Retry(_pause(len(spent), dice))
-            return Split() if chunks > 1 else Die(f"tries that failed: {len(spent) + spent_before}")
+            isolated = chunks > 1 and family.all < MOST_PARTS_ALIKE
+            return Split() if isolated else Die(f"tries that failed: {len(spent) + family.batch}")
 
 
 def hold_seconds(deaths: int, *, quarantined: bool = False) -> float:

@@ -11,14 +11,20 @@ from attempt a left join worker w on w.id = a.worker and w.heartbeat_at > a.ende
 where a.task = %(task)s and a.n < %(attempt)s and a.outcome in ('failed', 'lost')
 order by a.n;
 
--- name: errors_of_batches
--- Of storage or Spark, for the batches that a task is a part of: for the same error its parts have no tries of their own.
-with recursive batch as (
-  select t.split_from as id from task t where t.id = %(task)s
+-- name: errors_of_family
+-- Of storage or Spark, for the batch that a task is a part of and all its parts; `above`: for what the task is a part of.
+with recursive up as (
+  select t.id, t.split_from from task t where t.id = %(task)s
   union all
-  select t.split_from from batch b join task t on t.id = b.id
+  select t.id, t.split_from from up join task t on t.id = up.split_from
+), down as (
+  select up.id from up where up.split_from is null
+  union all
+  select t.id from down d join task t on t.split_from = d.id
 )
-select a.error from batch b join attempt a on a.task = b.id where a.outcome = 'failed' and a.error_class = 'engine';
+select a.error, exists (select from up where up.id = d.id) as above
+from down d join attempt a on a.task = d.id
+where a.outcome = 'failed' and a.error_class = 'engine' and d.id <> %(task)s;
 
 -- name: abandoned_tasks
 -- The lease ran out, or the worker's session lock is gone, which PostgreSQL notices long before. Whoever is just
