@@ -144,10 +144,11 @@ class Author:
     def _named(self, depth: int) -> str:
         name, inner = self._name(), self.query(depth - 1)
         columns = self._random.choice(("", "(p, k, x)"))
+        both = "u.k = v.k" + " and u.p = v.p" * (" v on " in inner)  # one square of all rows is enough
         return self._random.choice(
             (
                 f"with {name}{columns} as ({inner}) select * from {name}",
-                f"with {name}{columns} as ({inner}) select u.p, v.k, u.x from {name} u join {name} v on u.k = v.k",
+                f"with {name}{columns} as ({inner}) select u.p, v.k, u.x from {name} u join {name} v on {both}",
                 f"with {name}{columns} as ({inner}) select p, k, x from {name} union all select p, k, -x from {name}",
             )
         )
