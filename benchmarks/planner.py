@@ -8,7 +8,10 @@ from collections.abc import Callable
 
 from penstock.intervals import MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.models import Chunking, Dependency, IntervalModel
-from penstock.planner import Input, Observation, explain, gaps, plan, recheck
+from penstock.planner.explain import explain
+from penstock.planner.observation import Input, Observation
+from penstock.planner.plan import plan, recheck
+from penstock.planner.ready import gaps
 from penstock.tasks import Order
 from results import arguments, report
 

@@ -12,7 +12,7 @@ from faults import Fault, raising
 
 from penstock.errors import EngineError
 from penstock.intervals import NOTHING, IntervalSet, ranges
-from penstock.planner import plan
+from penstock.planner.plan import plan
 from penstock.runtime.survey import Survey
 from penstock.state import failure
 from penstock.state.records import Work

@@ -6,12 +6,8 @@ from typing import Any
 
 from penstock.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet, ranges
 from penstock.models import Chunking, Dependency, Group, IntervalModel
-from penstock.planner import (
-    Input,
-    Observation,
-    Wait,
-    plan,
-)
+from penstock.planner.observation import Input, Observation, Wait
+from penstock.planner.plan import plan
 from penstock.tasks import Order
 
 OFF = "off"

@@ -19,15 +19,11 @@ from observed import (
 from penstock.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, Interval, ranges
 from penstock.models import Dependency, Limits, Schedules, Source
 from penstock.models.axis import position
-from penstock.planner import (
-    Input,
-    Wait,
-    affected,
-    explain,
-    offered,
-    ready,
-    recheck,
-)
+from penstock.planner.consumers import affected, offered
+from penstock.planner.explain import explain
+from penstock.planner.observation import Input, Wait
+from penstock.planner.plan import recheck
+from penstock.planner.ready import ready
 from penstock.tasks import Order
 
 

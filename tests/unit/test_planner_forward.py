@@ -22,13 +22,9 @@ from observed import (
 
 from penstock.intervals import NOTHING, Interval, ranges
 from penstock.models import Chunking, Fill, Limits, Schedules
-from penstock.planner import (
-    Wait,
-    explain,
-    permanent_gaps,
-    plan,
-    recheck,
-)
+from penstock.planner.explain import explain
+from penstock.planner.observation import Wait
+from penstock.planner.plan import permanent_gaps, plan, recheck
 from penstock.tasks import Order
 
 

@@ -22,10 +22,8 @@ from observed import (
 
 from penstock.intervals import NOTHING, Interval, ranges
 from penstock.models import Dependency, Fill, Limits
-from penstock.planner import (
-    explain,
-    ready,
-)
+from penstock.planner.explain import explain
+from penstock.planner.ready import ready
 
 
 def test_the_worked_example_of_four_dependencies_is_valid_from_2000_to_4000() -> None:

@@ -11,7 +11,11 @@ from observed import OFF, built, chunks, empty, model, observation, orders, part
 
 from penstock.intervals import NOTHING, Interval, IntervalSet, ranges
 from penstock.models import Dependency, Limits, Schedules
-from penstock.planner import Observation, Wait, explain, lanes, offered, recheck
+from penstock.planner import lanes
+from penstock.planner.consumers import offered
+from penstock.planner.explain import explain
+from penstock.planner.observation import Observation, Wait
+from penstock.planner.plan import recheck
 from penstock.tasks import Order
 
 

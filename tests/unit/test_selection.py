@@ -13,7 +13,7 @@ from observed import model as made
 from observed import strict
 
 from penstock.models import IntervalModel, Model, Source
-from penstock.planner import Pattern, Selection
+from penstock.planner.selection import Pattern, Selection
 
 EXAMPLES = effort(25)
 

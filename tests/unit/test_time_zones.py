@@ -14,7 +14,8 @@ from penstock.intervals import Interval, ranges
 from penstock.models import IntervalModel
 from penstock.models import axis as axis_module
 from penstock.models.axis import SECOND, duration, position, shown
-from penstock.planner import explain, plan
+from penstock.planner.explain import explain
+from penstock.planner.plan import plan
 from penstock.planner.words import length, place, span
 from penstock.project import RefUse, render, unpack
 
