@@ -12,9 +12,9 @@ from uuid import uuid4
 
 import psycopg
 
-from penstock.state.records import Definition
 from penstock.state.store import State
-from penstock.tasks import ChunkResult, Commit, Cost, Lease, Pin
+from penstock.values.records import Definition
+from penstock.values.tasks import ChunkResult, Commit, Cost, Lease, Pin
 from places import postgres
 from results import arguments, percentile, report
 

@@ -19,8 +19,8 @@ from penstock.engine.positions import PositionField
 from penstock.engine.publish import checkpoint, publish
 from penstock.engine.statistics import staged_file
 from penstock.engine.sweeping import discard, sweep
-from penstock.intervals import Interval
-from penstock.tasks import Commit
+from penstock.values.intervals import Interval
+from penstock.values.tasks import Commit
 from places import scratch
 from results import arguments, percentile, report
 

@@ -21,9 +21,9 @@ from penstock.engine.publish import publish
 from penstock.engine.query import query
 from penstock.engine.session import Session, SparkSettings
 from penstock.engine.stage import stage
-from penstock.intervals import Interval, IntervalSet
 from penstock.runtime.workspace import cache_folder
-from penstock.tasks import Pin
+from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.tasks import Pin
 from results import report
 
 START, HOUR, ROWS = 1_767_225_600, 3600, 5_000

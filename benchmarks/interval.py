@@ -19,9 +19,9 @@ from penstock.engine.job import InputRead, Job, Rendering
 from penstock.engine.publish import publish
 from penstock.engine.session import Session, SparkSettings
 from penstock.engine.stage import stage
-from penstock.intervals import Interval, IntervalSet
 from penstock.runtime.workspace import cache_folder
-from penstock.tasks import Commit, Pin
+from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.tasks import Commit, Pin
 from results import arguments, report
 
 HOURS, ROWS_PER_HOUR, KEYS = 24, 20_000, 4

@@ -6,10 +6,10 @@ import os
 import sys
 from pathlib import Path
 
-from penstock.intervals import IntervalSet
 from penstock.runtime.progress import Silent
 from penstock.runtime.run import observe
 from penstock.runtime.workspace import Workspace, apply, open_workspace
+from penstock.values.intervals import IntervalSet
 from places import scratch
 from projects import command
 from results import arguments, report

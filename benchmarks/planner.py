@@ -6,13 +6,13 @@ import statistics
 import time
 from collections.abc import Callable
 
-from penstock.intervals import MIN_POSITION, NOTHING, Interval, IntervalSet
-from penstock.models import Chunking, Dependency, IntervalModel
 from penstock.planner.explain import explain
 from penstock.planner.observation import Input, Observation
 from penstock.planner.plan import plan, recheck
 from penstock.planner.ready import gaps
-from penstock.tasks import Order
+from penstock.values.intervals import MIN_POSITION, NOTHING, Interval, IntervalSet
+from penstock.values.models import Chunking, Dependency, IntervalModel
+from penstock.values.tasks import Order
 from results import arguments, report
 
 HOUR = 3600

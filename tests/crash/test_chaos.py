@@ -26,11 +26,11 @@ from number_world import NumberWorld, is_stopped
 from postgres_server import PostgresServer, own_server
 from processes import Resident, Residents, Role
 
-from penstock.intervals import ranges
 from penstock.runtime.workspace import Workspace
 from penstock.state.embedded.patience import poll
 from penstock.state.embedded.server import EmbeddedPostgres
 from penstock.state.store import State
+from penstock.values.intervals import ranges
 
 SECONDS = float(os.environ.get("PENSTOCK_CHAOS_SECONDS", "20"))
 SCHEMA = "chaos"

@@ -27,9 +27,9 @@ from postgres_server import PostgresServer, own_server
 from processes import Resident, Role
 
 import penstock
-from penstock.intervals import ranges
 from penstock.runtime.workspace import Workspace, apply
 from penstock.state.store import State
+from penstock.values.intervals import ranges
 
 WORKER_STEPS = ("claimed", "intended", "computed", "files written", "staged", "locked", "table created", "head loaded",
                 "delta committed", "recorded", "published")  # fmt: skip

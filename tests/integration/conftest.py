@@ -11,11 +11,11 @@ from typing import ClassVar
 
 import pytest
 
-from penstock.intervals import Interval, IntervalSet
 from penstock.state.embedded.server import EmbeddedPostgres
-from penstock.state.records import Definition, Generation
 from penstock.state.store import State
-from penstock.tasks import ChunkResult, Commit, Cost, Frontier, Lane, Lease, Order, Pin
+from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.records import Definition, Generation
+from penstock.values.tasks import ChunkResult, Commit, Cost, Frontier, Lane, Lease, Order, Pin
 
 _NUMBERS = itertools.count(1)
 _EMPTY = """

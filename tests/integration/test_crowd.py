@@ -35,7 +35,7 @@ from penstock.runtime.worker import Worker
 from penstock.runtime.workspace import no_step
 from penstock.state import world as worlds
 from penstock.state.store import State
-from penstock.tasks import Lease
+from penstock.values.tasks import Lease
 
 SCHEMA = "crowd"
 WORKERS = 20

@@ -29,7 +29,7 @@ from penstock.engine.multisets import POSITION, WEIGHT, Sides
 from penstock.engine.positions import PositionField
 from penstock.engine.touched import Look, Purse
 from penstock.engine.vectors import Part
-from penstock.intervals import EVERYTHING
+from penstock.values.intervals import EVERYTHING
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PAIR = pa.struct([("x", pa.int32()), ("y", pa.list_(pa.struct([("z", pa.decimal128(9, 2))])))])

@@ -22,8 +22,8 @@ from penstock.engine.changes import LogChanges, log_changes
 from penstock.engine.files import PositionColumn
 from penstock.engine.handle import UnreadableLog
 from penstock.errors import SourceError
-from penstock.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
-from penstock.tasks import UNCHANGED
+from penstock.values.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
+from penstock.values.tasks import UNCHANGED
 
 N = PositionColumn("n", "number")
 FEED = {"delta.enableChangeDataFeed": "true"}

@@ -26,10 +26,10 @@ from penstock.engine.loaded import LoadedHead
 from penstock.engine.log import snapshot
 from penstock.engine.publish import FileSetChanged, prepared
 from penstock.engine.statistics import staged_file
-from penstock.intervals import Interval, ranges
 from penstock.runtime import resetting, work
 from penstock.runtime.resetting import reset, resettable
-from penstock.tasks import Commit
+from penstock.values.intervals import Interval, ranges
+from penstock.values.tasks import Commit
 
 POSITION = PositionColumn("n", "number")
 COPY = "select n, value from {{ ref('raw.numbers') }}"

@@ -25,8 +25,8 @@ from penstock.engine.positions import PositionField
 from penstock.engine.publish import FileSetChanged, publish
 from penstock.engine.statistics import staged_file
 from penstock.errors import EngineError
-from penstock.intervals import IntervalSet
-from penstock.tasks import Commit
+from penstock.values.intervals import IntervalSet
+from penstock.values.tasks import Commit
 
 N, FIELD = PositionColumn("n", "number"), PositionField("n", "n", "integer")
 Rows = list[int | None]

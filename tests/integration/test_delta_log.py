@@ -18,7 +18,7 @@ from penstock.engine.files import PositionColumn, TableSnapshot
 from penstock.engine.handle import UnreadableLog
 from penstock.engine.statistics import footer, position_range
 from penstock.errors import EngineError, SourceError
-from penstock.intervals import ranges
+from penstock.values.intervals import ranges
 
 AT = PositionColumn("at", "second")
 TEN = 1767261600

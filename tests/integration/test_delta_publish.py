@@ -24,8 +24,8 @@ from penstock.engine.publish import FileSetChanged, checkpoint, find_commit
 from penstock.engine.reset import Emptying, empty
 from penstock.engine.statistics import staged_file
 from penstock.errors import ConflictError, EngineError, QueryError
-from penstock.intervals import EVERYTHING, Interval, ranges
-from penstock.tasks import Commit, Pin
+from penstock.values.intervals import EVERYTHING, Interval, ranges
+from penstock.values.tasks import Commit, Pin
 
 POSITION = PositionColumn("at", "second")
 FRONTIER = {"raw.events": Pin("/data/events", 7, "an-id", None), "raw.names": Pin("/data/names", None)}

@@ -21,7 +21,7 @@ from penstock.engine.files import PositionColumn
 from penstock.engine.positions import micros_of_text, position_of, position_of_text
 from penstock.engine.statistics import footer, position_range, rounded_down, rounded_up, staged_file
 from penstock.errors import EngineError, QueryError, SourceError
-from penstock.intervals import ranges
+from penstock.values.intervals import ranges
 
 MICROS = pa.timestamp("us", "UTC")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

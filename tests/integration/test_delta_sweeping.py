@@ -19,7 +19,7 @@ from faults import Fault, Killed, raising
 from penstock.engine import handle, sweeping
 from penstock.engine.sweeping import discard, sweep
 from penstock.errors import QueryError
-from penstock.intervals import ranges
+from penstock.values.intervals import ranges
 
 LONG_AGO = time.time() - 8 * 86_400
 TASK = uuid4()

@@ -15,10 +15,10 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from penstock.engine import changes
-from penstock.intervals import IntervalSet
 from penstock.planner import lanes
 from penstock.state.publication import Publication
-from penstock.tasks import Commit
+from penstock.values.intervals import IntervalSet
+from penstock.values.tasks import Commit
 
 Story = list[list[Happening]]
 _NUMBERS = itertools.count()

@@ -24,8 +24,6 @@ from table_eyes import TableEyes
 from penstock.engine import evicting
 from penstock.engine.store_client import StoreClient
 from penstock.errors import SourceError
-from penstock.intervals import ranges
-from penstock.models import Source
 from penstock.runtime import audit as runtime_audit
 from penstock.runtime import lookout as lookout_module
 from penstock.runtime import observing, roles
@@ -37,7 +35,9 @@ from penstock.runtime.pool import Pool
 from penstock.runtime.progress import Silent
 from penstock.runtime.workspace import Workspace, apply
 from penstock.state.embedded.patience import poll
-from penstock.state.records import SourceRecord, World
+from penstock.values.intervals import ranges
+from penstock.values.models import Source
+from penstock.values.records import SourceRecord, World
 
 SOON = "axis: number\ncompleteness: inclusive\nscan: {incremental: 1s, full: 1h}\n"
 COPY = "select n, value from {{ ref('raw.numbers') }}"

@@ -20,7 +20,7 @@ from penstock.engine.candidates import able_to_hold
 from penstock.engine.files import PositionColumn
 from penstock.engine.log import snapshot
 from penstock.engine.statistics import staged_file
-from penstock.intervals import ranges
+from penstock.values.intervals import ranges
 
 POSITION = PositionColumn("n", "number")
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -12,7 +12,7 @@ from workbenches import MemoryBench, build, run, silently
 
 from penstock.engine.job import InputRead
 from penstock.errors import BadQueryError, ConflictError, EngineError, QueryError
-from penstock.intervals import EVERYTHING, MIN_POSITION, Interval, IntervalSet, ranges
+from penstock.values.intervals import EVERYTHING, MIN_POSITION, Interval, IntervalSet, ranges
 
 ENDLESS = "with recursive r(n) as (select 0 union all select n + 1 from r) select max(r.n) as n from r, {numbers}"
 

@@ -12,8 +12,8 @@ from faults import Fault, Killed, raising
 from rounds import rounds
 
 from penstock.engine.job import Job, Staged, Step
-from penstock.intervals import NOTHING, IntervalSet, ranges
 from penstock.runtime import triggers
+from penstock.values.intervals import NOTHING, IntervalSet, ranges
 
 SOURCE = "axis: number\ncompleteness: inclusive\nscan: {incremental: 1s, full: 1h}\n"
 KEYED = "select n, '{{ bounds.key }}' as key, value from {{ ref('raw.events') }}"

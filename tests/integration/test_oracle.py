@@ -19,8 +19,6 @@ from oracle import expected, holds
 from rounds import Sure
 
 from penstock.engine.job import Step
-from penstock.intervals import EVERYTHING, Interval, IntervalSet, ranges
-from penstock.models import Source
 from penstock.planner.plan import plan
 from penstock.runtime.observing import keep
 from penstock.runtime.settling import settle
@@ -28,9 +26,11 @@ from penstock.runtime.site import Site
 from penstock.runtime.survey import Survey
 from penstock.runtime.work import Bench, work
 from penstock.runtime.workspace import apply, no_step
-from penstock.state.records import SourceRecord
 from penstock.state.store import State
-from penstock.tasks import UNCHANGED, Changed, Order
+from penstock.values.intervals import EVERYTHING, Interval, IntervalSet, ranges
+from penstock.values.models import Source
+from penstock.values.records import SourceRecord
+from penstock.values.tasks import UNCHANGED, Changed, Order
 
 
 @dataclass

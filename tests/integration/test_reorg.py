@@ -13,10 +13,10 @@ from deployment import Deployment
 from faults import Fault
 
 from penstock.engine import changes
-from penstock.intervals import IntervalSet, ranges
 from penstock.runtime.invalidating import Words, record, report
 from penstock.runtime.progress import Silent
 from penstock.runtime.run import observe
+from penstock.values.intervals import IntervalSet, ranges
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "reorg"
 FORK = ranges((995, 1006))

@@ -12,7 +12,6 @@ from deltalake import DeltaTable
 from deployment import Deployment, commit
 
 from penstock.errors import UnknownModelError, UsageError
-from penstock.intervals import ranges
 from penstock.runtime.changes import planned_changes
 from penstock.runtime.explaining import explained
 from penstock.runtime.history import task_rows
@@ -21,6 +20,7 @@ from penstock.runtime.querying import query
 from penstock.runtime.status import status
 from penstock.runtime.verifying import verify, verify_rows
 from penstock.runtime.workspace import Workspace
+from penstock.values.intervals import ranges
 
 STATUS = {
     "name", "type", "desired", "health", "reason", "generation", "location", "snapshot", "axis", "coverage", "gaps",

@@ -13,12 +13,12 @@ from deployment import Deployment, Heard, commit
 from faults import Fault, Killed, raising
 
 from penstock.engine import evicting
-from penstock.intervals import IntervalSet, ranges
 from penstock.runtime import audit as runtime_audit
 from penstock.runtime import run as runtime_run
 from penstock.runtime.verifying import verify
 from penstock.runtime.workspace import Workspace, apply
 from penstock.state.publication import Publication
+from penstock.values.intervals import IntervalSet, ranges
 
 COPY = "select n, value from {{ ref('raw.numbers') }}"
 CHILD = "select n, value + 1 as value from {{ ref('t.copy') }}"

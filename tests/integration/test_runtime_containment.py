@@ -26,8 +26,8 @@ from penstock.runtime import audit, containment, heartbeat, observing, roles, sc
 from penstock.runtime import run as running
 from penstock.runtime.jobs import Wanted
 from penstock.runtime.workspace import apply
-from penstock.state.records import World
-from penstock.tasks import Commit
+from penstock.values.records import World
+from penstock.values.tasks import Commit
 
 Panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
 """What a fault inside delta-rs raises: the real class is made anew by every library, and no module has it."""

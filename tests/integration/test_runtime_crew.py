@@ -19,7 +19,7 @@ from penstock.runtime.heartbeat import Heartbeat
 from penstock.runtime.work import Bench
 from penstock.runtime.workspace import apply
 from penstock.state.store import State
-from penstock.tasks import Lease
+from penstock.values.tasks import Lease
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from faults import Fault, Killed, raising
 from fuzzing import FUZZ
 
 from penstock.errors import EngineError
-from penstock.intervals import Interval, ranges
 from penstock.runtime import status as runtime_status
 from penstock.runtime.explaining import explained
 from penstock.runtime.progress import Finished, Silent
@@ -26,7 +25,8 @@ from penstock.runtime.run import Summary, _Run, run
 from penstock.runtime.settling import settle
 from penstock.runtime.status import Condition
 from penstock.runtime.workspace import apply
-from penstock.tasks import Order
+from penstock.values.intervals import Interval, ranges
+from penstock.values.tasks import Order
 
 CHILD = Path(__file__).parent.parent / "crash" / "child.py"
 COPY = "select n, value from {{ ref('raw.numbers') }}"

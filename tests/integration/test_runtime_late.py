@@ -12,14 +12,14 @@ from deployment import Deployment, commit
 from inline_vectors import delete_by_vector
 
 from penstock.engine import changes, touched
-from penstock.intervals import EVERYTHING, Interval, IntervalSet, ranges
-from penstock.models import Source
 from penstock.runtime import noticing, work
 from penstock.runtime.noticing import judged
 from penstock.runtime.observing import Observer, Sight
 from penstock.runtime.rerunning import record, request
-from penstock.state.records import SourceRecord
-from penstock.tasks import UNCHANGED, Changed, Order
+from penstock.values.intervals import EVERYTHING, Interval, IntervalSet, ranges
+from penstock.values.models import Source
+from penstock.values.records import SourceRecord
+from penstock.values.tasks import UNCHANGED, Changed, Order
 
 COPY = "select n, value from {{ ref('raw.numbers') }}"
 CHAIN = {

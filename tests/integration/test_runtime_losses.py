@@ -14,7 +14,6 @@ from residents import residing, until
 
 from penstock.engine.job import Job, Staged, Step
 from penstock.errors import EngineError, LeaseLostError, SparkError, StateError
-from penstock.intervals import ranges
 from penstock.runtime import roles
 from penstock.runtime.crew import Crew
 from penstock.runtime.heartbeat import Heartbeat
@@ -23,7 +22,8 @@ from penstock.runtime.worker import Worker
 from penstock.runtime.workspace import apply
 from penstock.state import failure, queue
 from penstock.state.store import State
-from penstock.tasks import Lease
+from penstock.values.intervals import ranges
+from penstock.values.tasks import Lease
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from deltalake import DeltaTable
 from deployment import Deployment
 
-from penstock.intervals import NOTHING, ranges
 from penstock.runtime.changes import planned_changes
 from penstock.runtime.workspace import apply
+from penstock.values.intervals import NOTHING, ranges
 
 COPY = "select n, value from {{ ref('raw.numbers') }}"
 ALWAYS = "scan: {incremental: 0, full: 0}\n"

@@ -9,13 +9,13 @@ from deployment import Deployment, commit, served
 from faults import Fault, Killed, raising
 
 from penstock.errors import EngineError
-from penstock.intervals import ranges
 from penstock.planner.observation import Observation
 from penstock.runtime import run
 from penstock.runtime.changes import needs_consent, planned_changes
 from penstock.runtime.definitions import definitions
 from penstock.runtime.progress import Silent
 from penstock.runtime.workspace import apply
+from penstock.values.intervals import ranges
 
 COPY = "select n, value from {{ ref('raw.numbers') }}"
 TWICE = "select n, 2 * value as value from {{ ref('raw.numbers') }}"

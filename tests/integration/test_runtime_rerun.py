@@ -11,7 +11,7 @@ from deployment import Deployment
 from faults import Fault, Killed, raising
 
 from penstock.errors import UsageError
-from penstock.intervals import ranges
+from penstock.values.intervals import ranges
 
 COPY = "select n, value from {{ ref('raw.numbers') }}"
 TIMES = "select n, value * times as value from {{ ref('raw.numbers') }} cross join {{ ref('raw.factor') }}"

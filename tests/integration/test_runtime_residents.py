@@ -17,7 +17,6 @@ from psycopg.conninfo import make_conninfo
 from residents import covers, everything, residing, until
 
 from penstock.errors import StateError
-from penstock.intervals import Interval, ranges
 from penstock.runtime import heartbeat as beating
 from penstock.runtime import roles, scheduler, triggers, worker
 from penstock.runtime.explaining import explained
@@ -27,7 +26,8 @@ from penstock.runtime.run import observe
 from penstock.runtime.workspace import apply
 from penstock.state import sources
 from penstock.state.connection import Database
-from penstock.tasks import Order
+from penstock.values.intervals import Interval, ranges
+from penstock.values.tasks import Order
 
 QUICK = "axis: number\ncompleteness: inclusive\nscan: {incremental: 1s, full: 1h}\n"
 

@@ -17,7 +17,7 @@ from penstock.runtime.revisions import Revisions
 from penstock.runtime.scheduler import Scheduler
 from penstock.runtime.workspace import apply
 from penstock.state.store import State
-from penstock.tasks import Lane
+from penstock.values.tasks import Lane
 
 NEVER = "scheduler: {sweep: 10 days}\n"
 DAILY = 'interval: 10\nschedules: {forwardfill: "@every 1d", backfill: "@every 1d"}'

@@ -19,8 +19,8 @@ from faults import Fault, Killed, raising
 from fuzzing import FUZZ
 
 from penstock.errors import EngineError, UsageError
-from penstock.intervals import ranges
 from penstock.runtime.verifying import verify
+from penstock.values.intervals import ranges
 
 _SEEDS = " ".join(map(str, range(1, 21))) if FUZZ else "1 3"
 SEEDS = [int(seed) for seed in os.environ.get("PENSTOCK_SIMULATION_SEEDS", _SEEDS).split()]

@@ -11,8 +11,8 @@ from fuzzing import FUZZ
 from rounds import Rounds, rounds
 
 from penstock.errors import EngineError
-from penstock.intervals import ranges
 from penstock.runtime import settling
+from penstock.values.intervals import ranges
 
 SHARE = "select n, 100 / value as share from {{ ref('raw.numbers') }}"
 

@@ -22,14 +22,14 @@ from memory_observer import MemoryObserver
 from simulated_life import Life, own_story, story
 from simulation import simulating
 
-from penstock.intervals import NOTHING, IntervalSet
 from penstock.runtime import work
 from penstock.runtime.noticing import Noticed
 from penstock.state import failure, invalidation, publication, queue, world
 from penstock.state.folding import Fold
 from penstock.state.publication import Publication
-from penstock.state.records import Generation, GenerationHead, SourceRecord
-from penstock.tasks import UNCHANGED
+from penstock.values.intervals import NOTHING, IntervalSet
+from penstock.values.records import Generation, GenerationHead, SourceRecord
+from penstock.values.tasks import UNCHANGED
 
 DAYS_OF_A_STORY = 5.0
 DAYS = float(os.environ.get("PENSTOCK_DAYS") or 5)

@@ -33,13 +33,13 @@ from penstock.engine.handle import (
 from penstock.engine.storage import place, read_text
 from penstock.engine.store_client import StoreClient
 from penstock.errors import SourceError
-from penstock.intervals import ranges
-from penstock.models import Source
 from penstock.runtime import observing
 from penstock.runtime.observing import Observer
 from penstock.runtime.progress import Silent
 from penstock.runtime.run import observe
-from penstock.state.records import SourceRecord
+from penstock.values.intervals import ranges
+from penstock.values.models import Source
+from penstock.values.records import SourceRecord
 
 COPY = "select n, value from {{ ref('raw.numbers') }}"
 NEWER = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["later"], "writerFeatures": ["later"]}

@@ -13,11 +13,11 @@ import pytest
 from postgres_server import own_server
 
 from penstock.errors import StateError
-from penstock.intervals import NOTHING, ranges
 from penstock.state.connection import SETTINGS, Database
 from penstock.state.statements import statements
 from penstock.state.store import State
 from penstock.state.wakeup import wake_cancelled
+from penstock.values.intervals import NOTHING, ranges
 
 if TYPE_CHECKING:
     from conftest import Story

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import LeaseLostError, UnknownModelError
-from penstock.intervals import NOTHING, ranges
 from penstock.state.statements import statements
 from penstock.state.store import State
-from penstock.tasks import Lease
+from penstock.values.intervals import NOTHING, ranges
+from penstock.values.tasks import Lease
 
 if TYPE_CHECKING:
     from conftest import Story

@@ -11,11 +11,11 @@ from uuid import uuid4
 import pytest
 
 from penstock.errors import ErrorClass, LeaseLostError
-from penstock.intervals import NOTHING, ranges
 from penstock.state.retry import MOST_PARTS_ALIKE, Die, Ending, Family, Retry, Split, next_step
 from penstock.state.statements import statements
 from penstock.state.store import State
-from penstock.tasks import Lease
+from penstock.values.intervals import NOTHING, ranges
+from penstock.values.tasks import Lease
 
 if TYPE_CHECKING:
     from conftest import Story

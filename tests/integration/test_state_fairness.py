@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.state.records import Definition
 from penstock.state.statements import statements
-from penstock.tasks import Lane, Lease
+from penstock.values.records import Definition
+from penstock.values.tasks import Lane, Lease
 
 if TYPE_CHECKING:
     from conftest import Story

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 from orderings import orders
 
-from penstock.intervals import NOTHING, Interval, IntervalSet, ranges
 from penstock.state import events, invalidation
-from penstock.state.records import SourceRecord
 from penstock.state.statements import statements
-from penstock.tasks import Changed, Lease
+from penstock.values.intervals import NOTHING, Interval, IntervalSet, ranges
+from penstock.values.records import SourceRecord
+from penstock.values.tasks import Changed, Lease
 
 if TYPE_CHECKING:
     from conftest import Story

@@ -11,14 +11,14 @@ from deployment import Deployment
 from faults import Fault, raising
 
 from penstock.errors import EngineError
-from penstock.intervals import NOTHING, IntervalSet, ranges
 from penstock.planner.plan import plan
 from penstock.runtime.survey import Survey
 from penstock.state import failure
-from penstock.state.records import Work
 from penstock.state.retry import Die, Ending, Retry, hold_seconds, next_step
 from penstock.state.statements import statements
-from penstock.tasks import Lease, Order
+from penstock.values.intervals import NOTHING, IntervalSet, ranges
+from penstock.values.records import Work
+from penstock.values.tasks import Lease, Order
 
 if TYPE_CHECKING:
     from conftest import Story

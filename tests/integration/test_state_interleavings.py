@@ -12,11 +12,11 @@ from observations import record
 from orderings import orders
 from reaches import same
 
-from penstock.intervals import NOTHING, IntervalSet, ranges
 from penstock.planner.coverage import Coverage, invalidated, published
 from penstock.state import events, invalidation, pins
 from penstock.state.statements import statements
-from penstock.tasks import Changed, Lease
+from penstock.values.intervals import NOTHING, IntervalSet, ranges
+from penstock.values.tasks import Changed, Lease
 
 if TYPE_CHECKING:
     from conftest import Story

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 from reaches import same
 
-from penstock.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
 from penstock.state import events
-from penstock.state.records import Definition, SourceRecord
 from penstock.state.statements import statements
-from penstock.tasks import Changed, Pin
+from penstock.values.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
+from penstock.values.records import Definition, SourceRecord
+from penstock.values.tasks import Changed, Pin
 
 if TYPE_CHECKING:
     from conftest import Story

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.state.records import Definition, SourceRecord
 from penstock.state.statements import statements
 from penstock.state.store import State
+from penstock.values.records import Definition, SourceRecord
 
 if TYPE_CHECKING:
     from conftest import Story

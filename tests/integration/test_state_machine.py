@@ -30,7 +30,6 @@ from trial import MODELS, Trial, mixed
 from penstock.engine.job import HeadMoved, Staged, Step
 from penstock.engine.publish import FileSetChanged
 from penstock.errors import ErrorClass
-from penstock.intervals import Interval
 from penstock.runtime import heartbeat as heartbeats
 from penstock.runtime.heartbeat import MARGIN_SECONDS, Heartbeat
 from penstock.runtime.progress import Silent
@@ -40,7 +39,8 @@ from penstock.runtime.workspace import Workspace, apply
 from penstock.state import invalidation, retry
 from penstock.state.statements import statements
 from penstock.state.workers import LEASE_SECONDS
-from penstock.tasks import Commit, Lease, Order
+from penstock.values.intervals import Interval
+from penstock.values.tasks import Commit, Lease, Order
 
 if TYPE_CHECKING:
     from conftest import Story

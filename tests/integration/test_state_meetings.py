@@ -14,12 +14,12 @@ from observations import record
 from preemption import Act, Preempted, answer, gated, preempt, statements_of
 from reaches import same
 
-from penstock.intervals import ranges
 from penstock.state import control, folding
 from penstock.state.connection import Database
 from penstock.state.statements import statements
 from penstock.state.store import State
-from penstock.tasks import Changed, Lease
+from penstock.values.intervals import ranges
+from penstock.values.tasks import Changed, Lease
 
 if TYPE_CHECKING:
     from conftest import Story

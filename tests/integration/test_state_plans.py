@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from penstock.intervals import ranges
 from penstock.state.statements import statement
+from penstock.values.intervals import ranges
 
 if TYPE_CHECKING:
     from conftest import Story

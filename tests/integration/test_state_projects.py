@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import LeaseLostError, StateError
-from penstock.intervals import NOTHING, ranges
+from penstock.values.intervals import NOTHING, ranges
 
 if TYPE_CHECKING:
     from conftest import Story

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
 from penstock.state import folding
 from penstock.state.folding import Fold
 from penstock.state.invalidation import find_mark
 from penstock.state.pruning import prune
 from penstock.state.statements import statements
-from penstock.tasks import Frontier
+from penstock.values.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
+from penstock.values.tasks import Frontier
 
 if TYPE_CHECKING:
     from conftest import Story

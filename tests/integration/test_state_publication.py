@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import ConflictError, LeaseLostError, StateError
-from penstock.intervals import NOTHING, Interval, IntervalSet, ranges
 from penstock.planner.coverage import invalidated, published
 from penstock.state import invalidation
 from penstock.state.folding import Fold, SignedRun, extended
 from penstock.state.publication import Publication
 from penstock.state.statements import statements
-from penstock.tasks import ChunkResult, Lease
+from penstock.values.intervals import NOTHING, Interval, IntervalSet, ranges
+from penstock.values.tasks import ChunkResult, Lease
 
 if TYPE_CHECKING:
     from conftest import Story

@@ -12,10 +12,10 @@ import psycopg
 import pytest
 
 from penstock.errors import ConflictError, LeaseLostError
-from penstock.intervals import EVERYTHING, Interval, ranges
 from penstock.state.statements import statements
 from penstock.state.store import State
-from penstock.tasks import Order
+from penstock.values.intervals import EVERYTHING, Interval, ranges
+from penstock.values.tasks import Order
 
 if TYPE_CHECKING:
     from conftest import Story

@@ -12,11 +12,11 @@ import pytest
 from reaches import none, same
 
 import penstock
-from penstock.intervals import EVERYTHING, NOTHING, Interval, ranges
 from penstock.state import told
 from penstock.state.pins import News
-from penstock.state.records import Definition, SourceRecord
-from penstock.tasks import Changed, Pin
+from penstock.values.intervals import EVERYTHING, NOTHING, Interval, ranges
+from penstock.values.records import Definition, SourceRecord
+from penstock.values.tasks import Changed, Pin
 
 if TYPE_CHECKING:
     from conftest import Story

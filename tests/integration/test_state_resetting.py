@@ -13,13 +13,13 @@ from preemption import Act, Preempted, answer, gate_of, gated, preempt, statemen
 from reaches import none, same
 
 from penstock.errors import LeaseLostError, StateError
-from penstock.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
 from penstock.state.pins import News
-from penstock.state.records import Definition, SourceRecord
 from penstock.state.resetting import Reset
 from penstock.state.statements import statements
 from penstock.state.store import State
-from penstock.tasks import Changed, Commit, Lease, Pin
+from penstock.values.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
+from penstock.values.records import Definition, SourceRecord
+from penstock.values.tasks import Changed, Commit, Lease, Pin
 
 if TYPE_CHECKING:
     from conftest import Story

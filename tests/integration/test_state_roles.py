@@ -14,13 +14,13 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from penstock.errors import StateError
-from penstock.intervals import EVERYTHING, ranges
 from penstock.state.connection import Database
 from penstock.state.pins import News
-from penstock.state.records import SourceRecord
 from penstock.state.statements import statements
 from penstock.state.store import State
-from penstock.tasks import Cost, Lease
+from penstock.values.intervals import EVERYTHING, ranges
+from penstock.values.records import SourceRecord
+from penstock.values.tasks import Cost, Lease
 
 if TYPE_CHECKING:
     from conftest import Story

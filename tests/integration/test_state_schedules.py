@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.models import Chunking, IntervalModel
-from penstock.models.model import Schedules
 from penstock.runtime import definitions as project_words
-from penstock.state.records import Definition, ScheduleRecord, Slot
 from penstock.state.schedules import due_slots
 from penstock.state.statements import statements
 from penstock.state.store import State
-from penstock.tasks import Lane
+from penstock.values.models import Chunking, IntervalModel
+from penstock.values.models.model import Schedules
+from penstock.values.records import Definition, ScheduleRecord, Slot
+from penstock.values.tasks import Lane
 
 if TYPE_CHECKING:
     from conftest import Story

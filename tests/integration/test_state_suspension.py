@@ -8,13 +8,13 @@ import pytest
 from observations import record
 
 from penstock.errors import ErrorClass
-from penstock.intervals import NOTHING, Interval, ranges
 from penstock.planner.breaker import MOST_ALIKE
 from penstock.state import failure
-from penstock.state.records import SuspensionRecord
 from penstock.state.retry import MOST_PARTS_ALIKE, Family
 from penstock.state.statements import statements
-from penstock.tasks import Changed, Lease
+from penstock.values.intervals import NOTHING, Interval, ranges
+from penstock.values.records import SuspensionRecord
+from penstock.values.tasks import Changed, Lease
 
 if TYPE_CHECKING:
     from conftest import Story

@@ -10,12 +10,12 @@ import psycopg
 import pytest
 
 from penstock.errors import ConflictError, LeaseLostError, StateError
-from penstock.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet, ranges
 from penstock.state import folding
 from penstock.state.connection import Database
-from penstock.state.records import Definition, World
 from penstock.state.store import State
-from penstock.tasks import Lease
+from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet, ranges
+from penstock.values.records import Definition, World
+from penstock.values.tasks import Lease
 
 if TYPE_CHECKING:
     from conftest import Story

@@ -21,10 +21,10 @@ from penstock.cli.options import Options
 from penstock.cli.redoing import Invalidating, Rerunning, invalidate, rerun
 from penstock.engine.reset import Emptying, empty
 from penstock.errors import UnknownModelError, UsageError
-from penstock.intervals import NOTHING, ranges
 from penstock.runtime.explaining import explained
 from penstock.runtime.rerunning import record, request
 from penstock.runtime.resetting import reset, resettable
+from penstock.values.intervals import NOTHING, ranges
 
 WORDS = {5: "plain", 15: "it's", 25: 'a "b"; c', 33: None}
 _FACTORS = itertools.count(2)

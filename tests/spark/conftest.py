@@ -24,8 +24,8 @@ from penstock.engine.publish import FileSetChanged, publish
 from penstock.engine.read import Reader
 from penstock.engine.session import Session, SparkSettings
 from penstock.engine.stage import restage, stage
-from penstock.intervals import Interval, IntervalSet
-from penstock.tasks import Commit, Pin
+from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.tasks import Commit, Pin
 
 HOUR = 3600
 NEGATIVE = "select date_trunc('hour', at) hour, kind, count(*) n, -1D total from {events} group by all"

@@ -13,8 +13,8 @@ from fuzzing import FUZZ
 from penstock.engine import append, chunks, lookup
 from penstock.engine.job import Job, Staged
 from penstock.errors import QueryError
-from penstock.intervals import Interval, IntervalSet, ranges
-from penstock.models import Check
+from penstock.values.intervals import Interval, IntervalSet, ranges
+from penstock.values.models import Check
 
 if TYPE_CHECKING:
     from conftest import Bench

@@ -13,7 +13,7 @@ from fuzzing import FUZZ
 from penstock.engine import changes, rewrites
 from penstock.engine.changes import LogChanges, log_changes
 from penstock.engine.files import PositionColumn
-from penstock.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
+from penstock.values.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
 
 if TYPE_CHECKING:
     from conftest import Bench

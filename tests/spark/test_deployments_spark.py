@@ -6,9 +6,9 @@ import pytest
 from deployment import Deployment
 
 from penstock.errors import UsageError
-from penstock.intervals import ranges
 from penstock.runtime.invalidating import Words, report
 from penstock.runtime.rerunning import request
+from penstock.values.intervals import ranges
 
 SET = "java_method('java.lang.System', 'setProperty', 'penstock.attacked', 'yes') is null"
 GET = "select java_method('java.lang.System', 'getProperty', 'penstock.attacked', 'no') as found"

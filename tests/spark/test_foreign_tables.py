@@ -16,7 +16,7 @@ from penstock.engine.files import TableSnapshot
 from penstock.engine.job import InputRead
 from penstock.engine.portable import portable, position_kind
 from penstock.engine.predicate import inside, quoted
-from penstock.intervals import IntervalSet
+from penstock.values.intervals import IntervalSet
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -334,7 +334,7 @@ def test_a_wrong_pruning_of_files_would_be_seen(bench: Bench, monkeypatch: pytes
 @pytest.mark.parametrize("format_", ["parquet", "json", "orc"])
 def test_other_formats_are_read_whole_and_cut(bench: Bench, format_: str) -> None:
     from penstock.engine.files import PositionColumn
-    from penstock.tasks import Pin
+    from penstock.values.tasks import Pin
 
     with bench.session.attempt(f"test/{format_}") as attempt:
         attempt.spark.range(100).selectExpr("cast(id as int) slot", "id").write.format(format_).option(

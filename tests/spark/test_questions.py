@@ -22,7 +22,7 @@ from penstock.engine.portable import portable
 from penstock.engine.query import Limits, query
 from penstock.engine.scan import scan
 from penstock.errors import PenstockError, QueryError, SourceError, UsageError
-from penstock.intervals import Interval, IntervalSet
+from penstock.values.intervals import Interval, IntervalSet
 
 if TYPE_CHECKING:
     from conftest import Bench

@@ -23,14 +23,14 @@ from residents import covers, residing, until
 
 from penstock.engine.session import Session
 from penstock.engine.stage import group
-from penstock.intervals import ranges
 from penstock.runtime import heartbeat as beating
 from penstock.runtime import roles
 from penstock.runtime.noticing import Noticed
 from penstock.runtime.observing import Observer
 from penstock.runtime.workspace import apply
-from penstock.state.records import AttemptRecord, World
-from penstock.tasks import UNCHANGED
+from penstock.values.intervals import ranges
+from penstock.values.records import AttemptRecord, World
+from penstock.values.tasks import UNCHANGED
 
 COPY = "select n, value from {{ ref('raw.events') }}"
 SOON_SECONDS = 10.0

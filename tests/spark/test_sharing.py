@@ -16,11 +16,11 @@ from penstock.engine import tags
 from penstock.engine.job import InputRead, Tags
 from penstock.engine.read import Reader
 from penstock.engine.tags import end_of
-from penstock.intervals import Interval, IntervalSet
 from penstock.project import sharing
 from penstock.project.rendering import STAND_IN
 from penstock.project.sharing import Share, Unshareable, shared
-from penstock.tasks import TAG
+from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.tasks import TAG
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

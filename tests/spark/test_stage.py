@@ -22,9 +22,9 @@ from penstock.engine.log import snapshot
 from penstock.engine.predicate import inside
 from penstock.engine.publish import FileSetChanged, publish
 from penstock.errors import EngineError, QueryError
-from penstock.intervals import Interval, IntervalSet
-from penstock.models import Check
 from penstock.project.sharing import Share, shared
+from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.models import Check
 
 if TYPE_CHECKING:
     from conftest import Bench

@@ -10,8 +10,8 @@ from deployment import Deployment
 
 from penstock.engine.handle import FeatureUnsupported, open_table
 from penstock.engine.session import Session
-from penstock.intervals import ranges
 from penstock.runtime.observing import NeedsSpark, Observer, Sight
+from penstock.values.intervals import ranges
 
 NEWER = "geospatial"
 """A table feature that Delta on Spark has and delta-rs has not."""

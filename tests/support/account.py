@@ -11,11 +11,11 @@ from uuid import UUID
 from invariants import violations
 
 from penstock.errors import LeaseLostError
-from penstock.intervals import NOTHING, IntervalSet
 from penstock.planner.breaker import pieces
 from penstock.state import folding
 from penstock.state.store import State
-from penstock.tasks import Lease, Order
+from penstock.values.intervals import NOTHING, IntervalSet
+from penstock.values.tasks import Lease, Order
 
 if TYPE_CHECKING:
     from conftest import Story

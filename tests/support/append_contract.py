@@ -9,7 +9,7 @@ from workbenches import COPY, Workbench, build, run, silently
 from penstock.engine.job import Job
 from penstock.engine.publish import FileSetChanged
 from penstock.errors import QueryError
-from penstock.intervals import Interval, ranges
+from penstock.values.intervals import Interval, ranges
 
 FIVES = "select n, n % 5 as value from {numbers}"
 HALVES = "select n, nullif(n % 2, 1) as value from {numbers}"

@@ -32,8 +32,8 @@ from penstock.engine.scan import VIEW
 from penstock.engine.statistics import staged_file
 from penstock.engine.sweeping import discard
 from penstock.errors import EngineError, QueryError, SourceError
-from penstock.intervals import Interval, IntervalSet
-from penstock.tasks import TAG, Commit, Cost, Pin
+from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.tasks import TAG, Commit, Cost, Pin
 
 Row = tuple[object, ...]
 

@@ -16,14 +16,14 @@ from arrow_engine import ArrowEngine
 from deltalake import DeltaTable, write_deltalake
 
 from penstock.engine.job import Step
-from penstock.intervals import IntervalSet
 from penstock.runtime.progress import Progress, Silent
 from penstock.runtime.rerunning import record, request
 from penstock.runtime.run import Summary, run
 from penstock.runtime.status import status
 from penstock.runtime.workspace import Workspace, apply, no_step, open_workspace
-from penstock.state.records import Generation, TaskRecord
 from penstock.state.store import State
+from penstock.values.intervals import IntervalSet
+from penstock.values.records import Generation, TaskRecord
 
 SCHEMA = "runtime_tests"
 _EMPTY = """

@@ -12,8 +12,8 @@ from workbenches import Workbench, build, run, silently
 from penstock.engine.job import Digest, Staged
 from penstock.engine.publish import FileSetChanged
 from penstock.errors import EngineError, QueryError
-from penstock.intervals import Interval, ranges
-from penstock.tasks import Commit
+from penstock.values.intervals import Interval, ranges
+from penstock.values.tasks import Commit
 
 SUMS = "select n - n % 10 as n, sum(value) as value from {numbers} group by n - n % 10"
 OTHER = "select n, value + 1 as value from {numbers}"

@@ -16,11 +16,11 @@ from deltalake import DeltaTable, write_deltalake
 from deployment import Deployment
 
 from penstock.errors import UsageError
-from penstock.intervals import IntervalSet
 from penstock.runtime import invalidating, rerunning
 from penstock.runtime.progress import Silent
 from penstock.runtime.run import run
 from penstock.runtime.workspace import Workspace, apply
+from penstock.values.intervals import IntervalSet
 
 Row = tuple[int, ...]
 Bag = Counter[Row]

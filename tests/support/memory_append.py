@@ -9,7 +9,7 @@ from memory_tables import MemoryFile, MemorySnapshot, Row, Rows
 
 from penstock.engine.job import Job
 from penstock.errors import QueryError
-from penstock.intervals import IntervalSet
+from penstock.values.intervals import IntervalSet
 
 Key = tuple[object, ...]
 

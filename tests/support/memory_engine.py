@@ -28,8 +28,8 @@ from penstock.engine.files import PositionColumn
 from penstock.engine.job import Digest, InputRead, Job, Staged, StagedChunk, StagedFile, Step
 from penstock.engine.publish import FileSetChanged
 from penstock.errors import BadQueryError, ConflictError, EngineError, QueryError, SourceError
-from penstock.intervals import Interval, IntervalSet
-from penstock.tasks import ChunkResult, Commit, Cost
+from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.tasks import ChunkResult, Commit, Cost
 
 LABELS = ("planned", "written", "staged", "table created", "head loaded", "columns added", "delta committed")
 """The steps of an attempt that the engine itself tells, in their order; those of the real one."""

@@ -10,8 +10,8 @@ from uuid import UUID
 from memory_tables import Bag, Entry, MemoryFile, MemorySnapshot, MemoryTable, Row, Rows, positions_of
 
 from penstock.errors import EngineError
-from penstock.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet
-from penstock.tasks import Pin
+from penstock.values.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet
+from penstock.values.tasks import Pin
 
 
 class MemoryStore:

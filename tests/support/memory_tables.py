@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from penstock.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet
-from penstock.tasks import Commit
+from penstock.values.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet
+from penstock.values.tasks import Commit
 
 Row = tuple[object, ...]
 Bag = Counter[Row]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from memory_tables import Row, Rows
 
 from penstock.engine.job import Rendering, Tags
-from penstock.tasks import TAG
+from penstock.values.tasks import TAG
 
 
 def tags_of(tags: Tags, position: object) -> Iterator[int]:

@@ -10,8 +10,8 @@ from deployment import Deployment
 from number_models import MODELS
 from processes import Resident, Residents
 
-from penstock.intervals import IntervalSet, ranges
 from penstock.runtime.workspace import apply
+from penstock.values.intervals import IntervalSet, ranges
 
 CONFIG = """
 defaults: {retries: 20}

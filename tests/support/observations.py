@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from penstock.state.records import SourceRecord
+from penstock.values.records import SourceRecord
 
 
 def record(snapshot: int) -> SourceRecord:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet, ranges
-from penstock.models import Chunking, Dependency, Group, IntervalModel
 from penstock.planner.observation import Input, Observation, Wait
 from penstock.planner.plan import plan
-from penstock.tasks import Order
+from penstock.values.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet, ranges
+from penstock.values.models import Chunking, Dependency, Group, IntervalModel
+from penstock.values.tasks import Order
 
 OFF = "off"
 

@@ -10,13 +10,13 @@ from memory_engine import MemoryEngine
 from memory_tables import Bag, Rows
 
 from penstock.errors import EngineError
-from penstock.intervals import NOTHING, Interval, IntervalSet
-from penstock.models import IntervalModel, Source
 from penstock.runtime.jobs import Wanted, readable, renderings
 from penstock.runtime.site import Site
-from penstock.state.records import CoverRecord, Generation, World
 from penstock.state.store import State
-from penstock.tasks import Frontier, Order, Pin
+from penstock.values.intervals import NOTHING, Interval, IntervalSet
+from penstock.values.models import IntervalModel, Source
+from penstock.values.records import CoverRecord, Generation, World
+from penstock.values.tasks import Frontier, Order, Pin
 
 _NO_PINS: Frontier = {}
 

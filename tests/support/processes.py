@@ -19,12 +19,12 @@ from typing import IO, Literal, Self
 from deltalake import DeltaTable
 from deployment import Deployment
 
-from penstock.models import IntervalModel, Source
 from penstock.planner.plan import plan
 from penstock.runtime.survey import Survey
 from penstock.runtime.workspace import Workspace
-from penstock.state.records import World
-from penstock.tasks import Order
+from penstock.values.models import IntervalModel, Source
+from penstock.values.records import World
+from penstock.values.tasks import Order
 
 PROGRAM = Path(__file__).parent.parent / "crash" / "resident.py"
 Role = Literal["scheduler", "worker", "up"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.intervals import NOTHING, IntervalSet
+from penstock.values.intervals import NOTHING, IntervalSet
 
 
 def same(child: str, parent: str, changed: IntervalSet) -> IntervalSet:

@@ -14,7 +14,7 @@ from penstock.engine.job import Step
 from penstock.runtime import roles
 from penstock.runtime.bell import Stop
 from penstock.runtime.workspace import Workspace, no_step
-from penstock.state.records import World
+from penstock.values.records import World
 
 DEADLINE_SECONDS = 60.0
 Role = Callable[[Workspace, Stop], None]

@@ -16,7 +16,7 @@ from penstock.runtime.revisions import Revisions
 from penstock.runtime.scheduler import Scheduler
 from penstock.runtime.work import Bench, work
 from penstock.runtime.workspace import Workspace, apply, no_step
-from penstock.tasks import Lease
+from penstock.values.tasks import Lease
 
 
 class Sure:

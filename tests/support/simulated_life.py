@@ -15,13 +15,13 @@ from simulation import CALM, SCHEMA, Simulation, simulating
 from turns import Process
 
 from penstock.errors import ConflictError, UnknownModelError
-from penstock.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
 from penstock.planner.consumers import affected
 from penstock.planner.plan import plan
 from penstock.runtime.recompute import carried, covered
 from penstock.runtime.survey import Survey
 from penstock.state.pins import News
-from penstock.tasks import Order
+from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
+from penstock.values.tasks import Order
 
 BEGINNING = 2 * DAY
 """Where the first rows lie; history may come below."""

@@ -24,7 +24,6 @@ from simulated_project import environ, revisions
 from turns import Process
 
 from penstock.errors import ConflictError, EngineError, StateError
-from penstock.models import IntervalModel
 from penstock.planner.selection import Pattern, Selection
 from penstock.project import Project
 from penstock.runtime import crew as crews
@@ -44,7 +43,8 @@ from penstock.runtime.worker import IDLE_SECONDS, Worker
 from penstock.state import connection, failure
 from penstock.state.connection import Database, speaking
 from penstock.state.store import State
-from penstock.tasks import Lease
+from penstock.values.models import IntervalModel
+from penstock.values.tasks import Lease
 
 SCHEMA = "simulation"
 IDLE_IN_TRANSACTION_SECONDS = 60.0

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from penstock.runtime.audit import audit
 from penstock.runtime.observing import Observer, Seen, scan_periods
 from penstock.runtime.site import Site
-from penstock.state.records import World
 from penstock.state.store import State
+from penstock.values.records import World
 
 
 @dataclass(frozen=True, slots=True)

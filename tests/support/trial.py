@@ -15,11 +15,11 @@ from account import MAX_INFLIGHT, RETRIES, Account, Build, Worker
 from kept import empty, stop_clock
 
 from penstock.errors import ErrorClass, StateError
-from penstock.intervals import IntervalSet
 from penstock.planner.coverage import invalidated, published
 from penstock.state import failure
 from penstock.state.store import State
-from penstock.tasks import ChunkResult, Commit, Frontier, Lease, Pin
+from penstock.values.intervals import IntervalSet
+from penstock.values.tasks import ChunkResult, Commit, Frontier, Lease, Pin
 
 if TYPE_CHECKING:
     from conftest import Story

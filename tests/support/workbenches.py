@@ -17,9 +17,9 @@ from penstock.engine import append, publish
 from penstock.engine.compare import Comparison
 from penstock.engine.files import PositionColumn
 from penstock.engine.job import InputRead, Job, Rendering
-from penstock.intervals import Interval, IntervalSet
 from penstock.runtime.work import Engine
-from penstock.tasks import Commit, Pin
+from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.tasks import Commit, Pin
 
 Row = tuple[object, ...]
 AXIS = "number"

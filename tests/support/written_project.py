@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ProjectErrors
-from penstock.models import IntervalModel, Source
 from penstock.project import Project, load
+from penstock.values.models import IntervalModel, Source
 
 CONFIG = "name: shop\ndatabases: {external: raw, transformation: shop}\n"
 ORDERS = "location: ./landing/orders\nposition: ordered_at\n"

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.intervals import Interval
 from penstock.planner.breaker import (
     MOST_ALIKE,
     Chunks,
@@ -21,6 +20,7 @@ from penstock.planner.breaker import (
     signature,
     tries_again,
 )
+from penstock.values.intervals import Interval
 
 CAST = 't.a: [CAST_INVALID_INPUT] The value \'{}\' of the type "STRING" cannot be cast to "BIGINT"'
 

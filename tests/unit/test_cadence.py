@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from penstock.planner import cadence as cadence_module
 from penstock.planner.cadence import PATTERN, Cadence, Cron, Every, following, parse
 from penstock.state import schedules as schedules_module
-from penstock.state.records import ScheduleRecord
 from penstock.state.schedules import due_slots
+from penstock.values.records import ScheduleRecord
 
 EXAMPLES = effort(20)
 ZONES = ("UTC", "Australia/Brisbane", "America/New_York", "Europe/Berlin")

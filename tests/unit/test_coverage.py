@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.intervals import NOTHING, IntervalSet, ranges
 from penstock.planner.coverage import Coverage, invalidated, published
+from penstock.values.intervals import NOTHING, IntervalSet, ranges
 
 Publish = Callable[[IntervalSet, IntervalSet, IntervalSet, IntervalSet], Coverage]
 Step = tuple[str, IntervalSet, IntervalSet]

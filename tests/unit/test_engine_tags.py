@@ -11,7 +11,7 @@ from memory_tags import tags_of
 
 from penstock.engine.job import Tags
 from penstock.engine.tags import copies, readers
-from penstock.intervals import Interval
+from penstock.values.intervals import Interval
 
 HOUR, DAY = 3600, 86_400
 MONTH = 30 * DAY

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.models import Chunking, Dependency, Fill, IntervalModel, Limits, Schedules, Source
-from penstock.models.fingerprint import fingerprint, normalised
 from penstock.project import unpack
+from penstock.values.models import Chunking, Dependency, Fill, IntervalModel, Limits, Schedules, Source
+from penstock.values.models.fingerprint import fingerprint, normalised
 
 MODEL = IntervalModel(
     name="shop.m",

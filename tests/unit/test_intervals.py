@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.intervals import (
+from penstock.values.intervals import (
     EVERYTHING,
     MAX_POSITION,
     MIN_POSITION,

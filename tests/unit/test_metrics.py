@@ -13,12 +13,12 @@ from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.errors import EngineError
-from penstock.intervals import Interval, IntervalSet, ranges
 from penstock.planner.observation import Wait
 from penstock.runtime.metrics import Metrics
 from penstock.runtime.progress import Finished
-from penstock.state.records import Generation, ScheduleRecord, Slot, SourceRecord, Work, WorkerRecord, World
-from penstock.tasks import Lane, Order
+from penstock.values.intervals import Interval, IntervalSet, ranges
+from penstock.values.records import Generation, ScheduleRecord, Slot, SourceRecord, Work, WorkerRecord, World
+from penstock.values.tasks import Lane, Order
 
 NOW = datetime(2026, 11, 16, 2, 40, tzinfo=UTC)
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs/observability.md"

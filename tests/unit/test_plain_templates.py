@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.intervals import Interval
 from penstock.project import jinja, plain, templates
 from penstock.project.limits import MAX_CHARACTERS
 from penstock.project.plain import plain_template
 from penstock.project.rendering import Inputs, Scene, render_model
 from penstock.project.words import TemplateProblem
+from penstock.values.intervals import Interval
 
 SCENE = Scene(
     name="shop.orders",

@@ -19,11 +19,11 @@ from observed import (
     waits,
 )
 
-from penstock.intervals import IntervalSet, ranges
-from penstock.models import Dependency, Fill, Limits, Schedules
 from penstock.planner.batches import Caps
 from penstock.planner.explain import explain
 from penstock.planner.ready import gaps
+from penstock.values.intervals import IntervalSet, ranges
+from penstock.values.models import Dependency, Fill, Limits, Schedules
 
 
 def test_b5_a_source_whose_first_row_moves_through_covered_ground_is_no_work() -> None:

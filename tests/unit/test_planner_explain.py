@@ -16,15 +16,15 @@ from observed import (
     strict,
 )
 
-from penstock.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, Interval, ranges
-from penstock.models import Dependency, Limits, Schedules, Source
-from penstock.models.axis import position
 from penstock.planner.consumers import affected, offered
 from penstock.planner.explain import explain
 from penstock.planner.observation import Input, Wait
 from penstock.planner.plan import recheck
 from penstock.planner.ready import ready
-from penstock.tasks import Order
+from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, Interval, ranges
+from penstock.values.models import Dependency, Limits, Schedules, Source
+from penstock.values.models.axis import position
+from penstock.values.tasks import Order
 
 
 def test_a_worker_is_told_to_wait_when_an_input_went_away_meanwhile() -> None:

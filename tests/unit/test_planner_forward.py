@@ -20,12 +20,12 @@ from observed import (
     waits,
 )
 
-from penstock.intervals import NOTHING, Interval, ranges
-from penstock.models import Chunking, Fill, Limits, Schedules
 from penstock.planner.explain import explain
 from penstock.planner.observation import Wait
 from penstock.planner.plan import permanent_gaps, plan, recheck
-from penstock.tasks import Order
+from penstock.values.intervals import NOTHING, Interval, ranges
+from penstock.values.models import Chunking, Fill, Limits, Schedules
+from penstock.values.tasks import Order
 
 
 def test_the_worked_example_of_a_partial_interval() -> None:

@@ -12,15 +12,15 @@ from fuzzing import effort
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.intervals import EVERYTHING, MIN_POSITION, NOTHING, Interval, IntervalSet
-from penstock.models import Chunking, Dependency, Fill, IntervalModel, Limits, Schedules
 from penstock.planner.batches import Caps
 from penstock.planner.explain import explain
 from penstock.planner.lanes import repairable
 from penstock.planner.observation import Input, Observation, Wait
 from penstock.planner.plan import plan, recheck
 from penstock.planner.ready import gaps, ready
-from penstock.tasks import Lane, Order
+from penstock.values.intervals import EVERYTHING, MIN_POSITION, NOTHING, Interval, IntervalSet
+from penstock.values.models import Chunking, Dependency, Fill, IntervalModel, Limits, Schedules
+from penstock.values.tasks import Lane, Order
 
 EXAMPLES = effort(20)
 positions = st.integers(-5, 60)

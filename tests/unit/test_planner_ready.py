@@ -20,10 +20,10 @@ from observed import (
     waits,
 )
 
-from penstock.intervals import NOTHING, Interval, ranges
-from penstock.models import Dependency, Fill, Limits
 from penstock.planner.explain import explain
 from penstock.planner.ready import ready
+from penstock.values.intervals import NOTHING, Interval, ranges
+from penstock.values.models import Dependency, Fill, Limits
 
 
 def test_the_worked_example_of_four_dependencies_is_valid_from_2000_to_4000() -> None:

@@ -8,9 +8,9 @@ import pytest
 from written_project import CONFIG, HOURLY, ORDERS, SHOP, front, mistakes, model, one_model, read, source, written
 
 from penstock.errors import ProjectErrors, UsageError
-from penstock.models import Chunking, Dependency, Limits, Schedules
 from penstock.project import WorkerGlob, find_root, load, trial, unpack
 from penstock.project.project import revision
+from penstock.values.models import Chunking, Dependency, Limits, Schedules
 
 
 def test_the_smallest_project_is_a_name() -> None:

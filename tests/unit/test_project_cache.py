@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from written_project import CONFIG, ORDERS, SHOP, front, model, written
 
 from penstock.errors import UsageError
-from penstock.models import Check, Chunking, Dependency, IntervalModel, Schedules, Source
 from penstock.project import Project, assembly, kept, load, toolchain, unpack
 from penstock.project.cache import Cache
+from penstock.values.models import Check, Chunking, Dependency, IntervalModel, Schedules, Source
 
 FACTS = ("graph", "fingerprints", "warnings", "revision", "files", "settings")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from written_project import CONFIG, ORDERS, SHOP, front, mistakes, model, one_model, read
 
-from penstock.models import Dependency
+from penstock.values.models import Dependency
 
 
 def test_s1_12_and_s1_5_declared_dependencies_mix_names_groups_and_mappings(tmp_path: Path) -> None:

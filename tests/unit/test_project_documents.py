@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from penstock.errors import ProjectErrors, UnknownModelError, nearest
-from penstock.models.axis import DURATION, duration
 from penstock.project import schema
 from penstock.project.documents import Items, Node, Scalar, Table, merged, read_document
 from penstock.project.keys import PROJECT, SCHEDULE
 from penstock.project.problems import Problems, Where
+from penstock.values.models.axis import DURATION, duration
 
 
 def read(text: str, first_line: int = 1) -> Node:

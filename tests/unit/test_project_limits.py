@@ -15,7 +15,6 @@ import pytest
 from written_project import BASE, CONFIG, ORDERS, SHOP, front, mistakes, one_model, read, written
 
 from penstock.errors import ProjectError, ProjectErrors
-from penstock.intervals import Interval
 from penstock.project import depth, jinja, limits, load, sandbox
 from penstock.project.analysis import Facts, QueryProblem
 from penstock.project.limits import (
@@ -31,6 +30,7 @@ from penstock.project.query import analyse
 from penstock.project.sharing import Share, Unshareable, shared
 from penstock.project.templates import rendered
 from penstock.project.words import Span, TemplateProblem
+from penstock.values.intervals import Interval
 
 QUERY = "select ordered_at as at from {{ ref('raw.orders') }}\n"
 MANY = 5000

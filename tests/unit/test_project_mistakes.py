@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 from written_project import CONFIG, ORDERS, SHOP, front, mistakes, read
 
 from penstock.errors import ProjectError, ProjectErrors
-from penstock.models import IntervalModel, Schedules
 from penstock.project import schema, unpack
+from penstock.values.models import IntervalModel, Schedules
 
 # All mistakes at once
 

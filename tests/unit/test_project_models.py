@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from written_project import BASE, CONFIG, SHOP, front, mistakes, model, one_model, read
 
-from penstock.models import Chunking, Fill, Limits, Schedules
+from penstock.values.models import Chunking, Fill, Limits, Schedules
 
 # Interval models
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.intervals import Interval
 from penstock.project.rendering import STAND_IN
 from penstock.project.sharing import Share, Unshareable, shared
 from penstock.project.templates import outline
-from penstock.tasks import TAG
+from penstock.values.intervals import Interval
+from penstock.values.tasks import TAG
 
 START, END = STAND_IN.start, STAND_IN.end
 CHUNKS = (Interval(0, 10), Interval(10, 20))

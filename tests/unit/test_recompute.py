@@ -9,10 +9,10 @@ from uuid import uuid4
 import pytest
 from observed import model, partial, strict
 
-from penstock.intervals import NOTHING, IntervalSet, ranges
-from penstock.models import Chunking, Dependency, Graph, IntervalModel, Limits, Source
 from penstock.runtime.recompute import carried, chunk_count, descendants, gone, recompute
-from penstock.state.records import Generation, SourceRecord, World
+from penstock.values.intervals import NOTHING, IntervalSet, ranges
+from penstock.values.models import Chunking, Dependency, Graph, IntervalModel, Limits, Source
+from penstock.values.records import Generation, SourceRecord, World
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCE = Source(name="raw.s", file="s.yml", location="./s", position="n", axis="block")

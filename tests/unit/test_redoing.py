@@ -10,8 +10,8 @@ from written_project import HOURLY, SHOP, read
 from penstock.cli import show
 from penstock.cli.redoing import Rerunning, positions
 from penstock.errors import UsageError
-from penstock.intervals import MAX_POSITION, MIN_POSITION, IntervalSet
-from penstock.models import Source
+from penstock.values.intervals import MAX_POSITION, MIN_POSITION, IntervalSet
+from penstock.values.models import Source
 
 SOURCE = Source(name="raw.s", file="s.yml", location="./s", position="n", axis="block")
 

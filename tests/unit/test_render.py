@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import ProjectError
-from penstock.intervals import Interval
-from penstock.models import IntervalModel, Source
 from penstock.project import Inputs, Project, RefUse, ScanContext, moment, render, render_bounds, unpack
 from penstock.project.templates import rendered
 from penstock.project.words import Span, TemplateProblem
+from penstock.values.intervals import Interval
+from penstock.values.models import IntervalModel, Source
 
 CONFIG = """name: shop
 databases: {external: raw, transformation: shop}

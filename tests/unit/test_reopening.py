@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.intervals import NOTHING, ranges
 from penstock.runtime.pairs import listed
 from penstock.runtime.reopening import row, words
-from penstock.state.records import Cause, ReopeningRecord
+from penstock.values.intervals import NOTHING, ranges
+from penstock.values.records import Cause, ReopeningRecord
 
 THEN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATE = ReopeningRecord(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from observed import model as made
 from observed import strict
 
-from penstock.models import IntervalModel, Model, Source
 from penstock.planner.selection import Pattern, Selection
+from penstock.values.models import IntervalModel, Model, Source
 
 EXAMPLES = effort(25)
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from memory_tags import stars_understood, tags_of
 
 from penstock.engine.job import Tags
-from penstock.intervals import Interval
 from penstock.project import sharing
 from penstock.project.rendering import STAND_IN
 from penstock.project.sharing import Share, Unshareable, shared
-from penstock.tasks import TAG
+from penstock.values.intervals import Interval
+from penstock.values.tasks import TAG
 
 CHUNKS = (Interval(0, 10), Interval(10, 20), Interval(20, 30), Interval(50, 60))
 LOOKS = ((0, 0), (12, 0), (3, 25))

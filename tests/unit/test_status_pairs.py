@@ -7,8 +7,8 @@ import json
 import pytest
 
 from penstock.cli import show
-from penstock.intervals import MIN_POSITION, IntervalSet, ranges
 from penstock.runtime.pairs import Pairs, listed, pairs
+from penstock.values.intervals import MIN_POSITION, IntervalSet, ranges
 
 
 def test_they_read_as_a_list_of_pairs(capsys: pytest.CaptureFixture[str]) -> None:

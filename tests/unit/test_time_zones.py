@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from observed import model, observation, source, strict
 
-from penstock.intervals import Interval, ranges
-from penstock.models import IntervalModel
-from penstock.models import axis as axis_module
-from penstock.models.axis import SECOND, duration, position, shown
 from penstock.planner.explain import explain
 from penstock.planner.plan import plan
 from penstock.planner.words import length, place, span
 from penstock.project import RefUse, render, unpack
+from penstock.values.intervals import Interval, ranges
+from penstock.values.models import IntervalModel
+from penstock.values.models import axis as axis_module
+from penstock.values.models.axis import SECOND, duration, position, shown
 
 ZONES = ("UTC", "Australia/Brisbane", "America/New_York")
 SPRING = 1_772_953_200

@@ -9,10 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from penstock.intervals import NOTHING, IntervalSet, ranges
-from penstock.models import Chunking, Dependency, Fill, Graph, IntervalModel, Schedules, Source
 from penstock.runtime.triggers import Due, Triggers
-from penstock.state.records import Generation, SourceRecord, SuspensionRecord, Work, World
+from penstock.values.intervals import NOTHING, IntervalSet, ranges
+from penstock.values.models import Chunking, Dependency, Fill, Graph, IntervalModel, Schedules, Source
+from penstock.values.records import Generation, SourceRecord, SuspensionRecord, Work, World
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SWEEP = 60.0

@@ -12,7 +12,7 @@ import typer
 from penstock.cli import show
 from penstock.cli.options import Options
 from penstock.errors import UsageError
-from penstock.models.axis import shown
+from penstock.values.models.axis import shown
 
 _APART = "each interval has a query of its own"
 _TASK_COLUMNS = {name: name for name in ("id", "model", "lane", "intervals", "scope", "state", "attempt", "strategy")}
@@ -49,8 +49,8 @@ def doctor(options: Options) -> None:
 
 
 def validate(options: Options) -> None:
-    from penstock.models import Source
     from penstock.project import cache_of, load
+    from penstock.values.models import Source
 
     root = root_of(options)
     project = load(root, options.environ, options.target, options.config, cache_of(root))
@@ -274,7 +274,7 @@ def _attempt_words(attempt: Mapping[str, object]) -> Iterator[str]:
 
 def parsed_range(model: str, axis: str, start: str | None, end: str | None) -> tuple[int | None, int | None]:
     """`--from` and `--to` as positions; both ends must make sense together."""
-    from penstock.models.axis import position
+    from penstock.values.models.axis import position
 
     try:
         low = None if start is None else position(start, axis)

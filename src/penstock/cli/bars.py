@@ -11,7 +11,7 @@ from typing import Self
 from penstock.cli.show import count
 from penstock.planner.breaker import signature
 from penstock.runtime.progress import Finished, Progress
-from penstock.tasks import Order
+from penstock.values.tasks import Order
 
 
 def shown() -> AbstractContextManager[Progress]:

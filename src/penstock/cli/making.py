@@ -15,9 +15,9 @@ from penstock.cli.consent import require_consent
 from penstock.cli.options import Options
 
 if TYPE_CHECKING:
-    from penstock.models import IntervalModel
     from penstock.runtime.workspace import Workspace
-    from penstock.state.records import Change
+    from penstock.values.models import IntervalModel
+    from penstock.values.records import Change
 
 
 def init(options: Options, directory: str, demo: bool) -> None:

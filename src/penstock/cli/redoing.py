@@ -17,12 +17,12 @@ from penstock.cli.options import Options
 from penstock.errors import UsageError
 
 if TYPE_CHECKING:
-    from penstock.intervals import IntervalSet
-    from penstock.models import IntervalModel, Model
     from penstock.runtime.invalidating import Report
     from penstock.runtime.recompute import Recompute
     from penstock.runtime.rerunning import Rerun
     from penstock.runtime.workspace import Workspace
+    from penstock.values.intervals import IntervalSet
+    from penstock.values.models import IntervalModel, Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ class Invalidating:
 
 
 def rerun(options: Options, name: str, asked: Rerunning) -> None:
-    from penstock.models import IntervalModel
     from penstock.runtime.workspace import open_workspace
+    from penstock.values.models import IntervalModel
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         found = workspace.project.graph.models[workspace.resolve(name)]
@@ -171,8 +171,8 @@ def invalidate(options: Options, name: str, asked: Invalidating) -> None:
 
 def positions(table: Model, start: str | None, end: str | None) -> IntervalSet | None:
     """`--from` and `--to` as a set, open where one of them is left out; None when both are."""
-    from penstock.intervals import MAX_POSITION, MIN_POSITION, IntervalSet
-    from penstock.models.axis import SECOND
+    from penstock.values.intervals import MAX_POSITION, MIN_POSITION, IntervalSet
+    from penstock.values.models.axis import SECOND
 
     low, high = parsed_range(table.name, table.axis or SECOND, start, end)
     if low is None and high is None:

@@ -158,7 +158,7 @@ def _open(options: Options) -> Iterator[Workspace]:
 def _steer(
     workspace: Workspace, options: Options, subjects: tuple[str, ...], act: Callable[[Workspace, str, str], str]
 ) -> None:
-    from penstock.models import IntervalModel
+    from penstock.values.models import IntervalModel
 
     actor = getpass.getuser()
     named = [subject if subject.isdigit() else workspace.resolve(subject) for subject in subjects]

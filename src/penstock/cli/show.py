@@ -11,8 +11,8 @@ from unicodedata import combining, east_asian_width
 
 import click
 
-from penstock.models.axis import shown
 from penstock.runtime.pairs import Pairs, listed
+from penstock.values.models.axis import shown
 
 STYLES = {"ok": "green", "lagging": "yellow", "blocked": "red", "failing": "bold red", "suspended": "red"}
 STYLES |= {"new": "green", "rebuild": "yellow", "removed": "red", "dead": "bold red", "succeeded": "green"}

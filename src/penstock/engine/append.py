@@ -17,7 +17,7 @@ from penstock.engine.parts import laid_out, written
 from penstock.engine.predicate import as_position, index, inside, quoted
 from penstock.engine.read import staged_rows, through_parquet
 from penstock.engine.storage import Storage
-from penstock.intervals import Interval
+from penstock.values.intervals import Interval
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -12,7 +12,7 @@ from penstock.engine.files import PositionColumn
 from penstock.engine.handle import TableMissing, commits, open_table
 from penstock.engine.notes import note
 from penstock.engine.storage import Storage
-from penstock.intervals import EVERYTHING, IntervalSet
+from penstock.values.intervals import EVERYTHING, IntervalSet
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from penstock.engine.tally import Tally, together
 from penstock.engine.touched import Look, Purse, added_file, removed_file, span
 from penstock.engine.vectors import first_position
 from penstock.errors import SourceError
-from penstock.intervals import EVERYTHING, NOTHING, IntervalSet
-from penstock.tasks import UNCHANGED, Changed
+from penstock.values.intervals import EVERYTHING, NOTHING, IntervalSet
+from penstock.values.tasks import UNCHANGED, Changed
 
 _REPLACING = ("TRUNCATE", "WRITE", "RESTORE", "UPDATE", "MERGE", "CREATE", "REPLACE", "OVERWRITE")
 """Operations that mean to change the table; when they leave only removed files behind, they still do."""

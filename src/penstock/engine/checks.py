@@ -9,8 +9,8 @@ from penstock.engine.job import InputRead, Job, StagedChunk, StagedFile
 from penstock.engine.predicate import quoted
 from penstock.engine.read import Reader, staged_rows
 from penstock.errors import QueryError
-from penstock.models import Check
-from penstock.models.axis import shown
+from penstock.values.models import Check
+from penstock.values.models.axis import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from penstock.engine.positions import DAY, MICROS, PositionField
 from penstock.engine.storage import Storage, place, reading
 from penstock.engine.tally import joined
-from penstock.intervals import Interval, IntervalSet
+from penstock.values.intervals import Interval, IntervalSet
 
 MOST_VALUES = 100_000
 """Beyond so many values Spark is quicker than Python."""

@@ -22,7 +22,7 @@ from penstock.engine.read import as_data_file, through_parquet
 from penstock.engine.storage import Storage, place
 from penstock.engine.touched import column_positions
 from penstock.errors import EngineError
-from penstock.intervals import Interval, IntervalSet
+from penstock.values.intervals import Interval, IntervalSet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

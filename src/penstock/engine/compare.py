@@ -19,8 +19,8 @@ from penstock.engine.predicate import as_position, index, quoted
 from penstock.engine.read import Reader
 from penstock.engine.session import Session
 from penstock.engine.storage import Storage
-from penstock.intervals import Interval, IntervalSet
-from penstock.tasks import Pin
+from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.tasks import Pin
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -12,8 +12,8 @@ from penstock.engine.files import PositionColumn
 from penstock.engine.job import HeadMoved, InputRead, Job, Staged, Step
 from penstock.engine.session import Session, SparkSettings
 from penstock.errors import AttemptError, EngineError
-from penstock.intervals import Interval, IntervalSet
-from penstock.tasks import Commit
+from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.tasks import Commit
 
 if TYPE_CHECKING:
     from penstock.engine.changes import LogChanges

@@ -14,8 +14,8 @@ from penstock.engine.publish import find_commit, prepared, publish
 from penstock.engine.statistics import staged_file
 from penstock.engine.storage import Storage
 from penstock.engine.sweeping import discard
-from penstock.intervals import IntervalSet
-from penstock.tasks import Commit
+from penstock.values.intervals import IntervalSet
+from penstock.values.tasks import Commit
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.intervals import MIN_POSITION, IntervalSet
+from penstock.values.intervals import MIN_POSITION, IntervalSet
 
 RUN = "__penstock_run"
 """Says of rows of several stretches which one they are in, so that no file has rows of two. It names folders."""

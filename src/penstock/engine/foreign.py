@@ -19,8 +19,8 @@ from penstock.engine.read import spark_path
 from penstock.engine.scan import whole
 from penstock.engine.session import Session
 from penstock.errors import AttemptError, SourceError
-from penstock.intervals import IntervalSet
-from penstock.tasks import Changed
+from penstock.values.intervals import IntervalSet
+from penstock.values.tasks import Changed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

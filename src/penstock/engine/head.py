@@ -15,7 +15,7 @@ from penstock.engine.positions import PositionField
 from penstock.engine.read import plain_schema
 from penstock.engine.storage import Storage, is_absolute
 from penstock.errors import EngineError
-from penstock.intervals import MIN_POSITION, IntervalSet
+from penstock.values.intervals import MIN_POSITION, IntervalSet
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

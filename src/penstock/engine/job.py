@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from penstock.engine.files import PositionColumn
-from penstock.intervals import Interval, IntervalSet
-from penstock.models import Check
-from penstock.tasks import Commit, Cost, Frontier, Pin
+from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.models import Check
+from penstock.values.tasks import Commit, Cost, Frontier, Pin
 
 if TYPE_CHECKING:
     from penstock.engine.loaded import LoadedHead

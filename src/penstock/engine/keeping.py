@@ -20,7 +20,7 @@ from penstock.engine.statistics import staged_file
 from penstock.engine.storage import Storage, place, reading
 from penstock.engine.touched import column_positions
 from penstock.errors import EngineError
-from penstock.intervals import Interval, IntervalSet
+from penstock.values.intervals import Interval, IntervalSet
 
 FILE_ROWS = 1_000_000
 """No file of ours has more rows."""

@@ -15,7 +15,7 @@ from penstock.engine.job import Job, StagedChunk, StagedFile
 from penstock.engine.positions import PositionField
 from penstock.engine.statistics import staged_file
 from penstock.engine.storage import Storage, place, reading
-from penstock.intervals import Interval
+from penstock.values.intervals import Interval
 
 Key = tuple[object, ...]
 _NOT_A_NUMBER = "NaN"

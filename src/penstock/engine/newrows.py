@@ -20,8 +20,8 @@ from penstock.engine.predicate import as_position, index, inside, quoted
 from penstock.engine.read import PlannedRead, Reader
 from penstock.engine.tags import chunk_start, copies
 from penstock.errors import QueryError, SourceError
-from penstock.intervals import Interval, IntervalSet
-from penstock.tasks import TAG
+from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.tasks import TAG
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession

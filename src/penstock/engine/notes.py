@@ -9,8 +9,8 @@ from uuid import UUID
 
 from penstock.engine.handle import LogCommit
 from penstock.engine.job import Staged, StagedChunk
-from penstock.intervals import Interval, IntervalSet
-from penstock.tasks import ChunkResult, Commit, Frontier, Pin
+from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.tasks import ChunkResult, Commit, Frontier, Pin
 
 Note = dict[str, object]
 

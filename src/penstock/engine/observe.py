@@ -13,7 +13,7 @@ from penstock.engine.handle import FeatureUnsupported, SnapshotGone, TableMissin
 from penstock.engine.positions import position_field
 from penstock.engine.storage import Storage
 from penstock.errors import EngineError, SourceError
-from penstock.intervals import MAX_POSITION, MIN_POSITION
+from penstock.values.intervals import MAX_POSITION, MIN_POSITION
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

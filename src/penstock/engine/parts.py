@@ -17,7 +17,7 @@ from penstock.engine.predicate import quoted
 from penstock.engine.read import spark_path
 from penstock.engine.statistics import staged_file
 from penstock.engine.storage import Storage, place
-from penstock.intervals import Interval, IntervalSet
+from penstock.values.intervals import Interval, IntervalSet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,8 +10,8 @@ from penstock.engine.job import InputRead
 from penstock.engine.positions import position_field
 from penstock.engine.predicate import inside, quoted
 from penstock.engine.storage import Storage
-from penstock.intervals import IntervalSet
-from penstock.models.axis import SECOND
+from penstock.values.intervals import IntervalSet
+from penstock.values.models.axis import SECOND
 
 
 def portable(read: InputRead, storage: Storage | None = None) -> str:

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from penstock.engine.files import PositionColumn, PositionKind
 from penstock.errors import SourceError
-from penstock.models.axis import SECOND
+from penstock.values.models.axis import SECOND
 
 MICROS = 1_000_000
 DAY = 86_400

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from penstock.engine.files import PositionKind
 from penstock.engine.positions import PositionField
-from penstock.intervals import MAX_POSITION, MIN_POSITION, Interval, IntervalSet
+from penstock.values.intervals import MAX_POSITION, MIN_POSITION, Interval, IntervalSet
 
 _DAY = 86_400
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -22,7 +22,7 @@ from penstock.engine.notes import digest_noted, note, of_attempt, recorded
 from penstock.engine.statistics import INDEXED_COLUMNS
 from penstock.engine.storage import Storage, first_line, options, read_text
 from penstock.errors import EngineError
-from penstock.tasks import ChunkResult, Commit
+from penstock.values.tasks import ChunkResult, Commit
 
 CHECKPOINT_EVERY = 100
 _PROPERTIES = {

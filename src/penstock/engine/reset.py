@@ -18,7 +18,7 @@ from penstock.engine.log import read
 from penstock.engine.notes import of_reset
 from penstock.engine.storage import Storage, first_line
 from penstock.errors import EngineError
-from penstock.intervals import IntervalSet
+from penstock.values.intervals import IntervalSet
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from penstock.engine.files import DataFile
 from penstock.engine.tally import MOST_PARTS, Span, Tally, counted_at, counts, differing, either
 from penstock.engine.touched import Look, positions_in, rows_of, span
 from penstock.engine.vectors import NO_MASK, Masks, Part, padded, rows_around, vectors
-from penstock.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet, ranges
+from penstock.values.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet, ranges
 
 _log = logging.getLogger("penstock")
 CHANGE_TYPE = "_change_type"

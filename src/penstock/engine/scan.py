@@ -15,7 +15,7 @@ from penstock.engine.read import Reader
 from penstock.engine.session import Session
 from penstock.engine.storage import Storage
 from penstock.errors import AttemptError, SourceError, UsageError
-from penstock.tasks import Pin
+from penstock.values.tasks import Pin
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject

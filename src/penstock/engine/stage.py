@@ -22,9 +22,9 @@ from penstock.engine.read import Reader, plain_schema
 from penstock.engine.session import Attempt, Session
 from penstock.engine.storage import Storage
 from penstock.errors import EngineError, QueryError
-from penstock.intervals import IntervalSet
-from penstock.models.axis import shown
-from penstock.tasks import Cost
+from penstock.values.intervals import IntervalSet
+from penstock.values.models.axis import shown
+from penstock.values.tasks import Cost
 
 
 def group(task: UUID, attempt: int) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from penstock.engine.job import Tags
 from penstock.engine.positions import PositionField
 from penstock.engine.predicate import as_position, inside, starts
-from penstock.intervals import Interval, IntervalSet
-from penstock.tasks import TAG
+from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.tasks import TAG
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

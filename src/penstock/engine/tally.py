@@ -10,9 +10,9 @@ from itertools import chain, count
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.intervals import EVERYTHING, Interval, IntervalSet
-from penstock.models.axis import SECOND
-from penstock.tasks import Changed
+from penstock.values.intervals import EVERYTHING, Interval, IntervalSet
+from penstock.values.models.axis import SECOND
+from penstock.values.tasks import Changed
 
 MOST_PARTS = 1000
 """What is told is stored with every consumer's mark: beyond so many parts the nearest ones become one."""

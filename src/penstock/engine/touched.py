@@ -19,7 +19,7 @@ from penstock.engine.statistics import PositionRange, footer, position_range
 from penstock.engine.storage import Storage, place
 from penstock.engine.tally import Span, floor_divided
 from penstock.errors import EngineError, SourceError
-from penstock.intervals import MAX_POSITION, MIN_POSITION, IntervalSet
+from penstock.values.intervals import MAX_POSITION, MIN_POSITION, IntervalSet
 
 MOST_ROWS = 50_000_000
 """So many positions are read in one look; the files after them count with their whole range."""

@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 from penstock.engine.files import DataFile
 from penstock.engine.handle import UnreadableLog, open_table
 from penstock.engine.touched import Look, positions_by_batch, span
-from penstock.intervals import MAX_POSITION, MIN_POSITION
+from penstock.values.intervals import MAX_POSITION, MIN_POSITION
 
 NO_MASK = pa.array([], pa.bool_())
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from penstock.intervals import Interval, IntervalSet
-from penstock.models.axis import shown
 from penstock.planner.lanes import Work
-from penstock.tasks import Lane, Order
+from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.models.axis import shown
+from penstock.values.tasks import Lane, Order
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from penstock.intervals import Interval
+from penstock.values.intervals import Interval
 
 MOST_ALIKE = 10
 """So many chunks that were planned one by one and failed alike, with no success between, speak for all."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import MAXYEAR, UTC, date, datetime, timedelta
 from functools import lru_cache
 
-from penstock.models.axis import DURATION, duration
+from penstock.values.models.axis import DURATION, duration
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")

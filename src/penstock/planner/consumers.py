@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
-from penstock.models import IntervalModel, Model
 from penstock.planner.observation import Input, Observation
 from penstock.planner.ready import Readiness, readiness
+from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
+from penstock.values.models import IntervalModel, Model
 
 
 def positioned(parent: Model, axis: str) -> bool:

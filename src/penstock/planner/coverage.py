@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.intervals import IntervalSet
+from penstock.values.intervals import IntervalSet
 
 
 class Coverage(NamedTuple):

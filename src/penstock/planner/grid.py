@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from penstock.intervals import Interval, down, up
-from penstock.models import Chunking
+from penstock.values.intervals import Interval, down, up
+from penstock.values.models import Chunking
 
 Reach = Callable[[int], int]
 """From an edge of a chunk to the furthest place its other edge may have."""

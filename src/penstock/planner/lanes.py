@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.planner.observation import Observation
 from penstock.planner.ready import Readiness, joined, readiness, readiness_again
 from penstock.planner.rounding import Price, rounded
-from penstock.tasks import Lane
+from penstock.values.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
+from penstock.values.tasks import Lane
 
 LANES: tuple[Lane, ...] = ("forward", "repair", "backfill")
 

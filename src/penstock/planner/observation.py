@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.intervals import NOTHING, Interval, IntervalSet
-from penstock.models import Group, IntervalModel
-from penstock.tasks import Lane
+from penstock.values.intervals import NOTHING, Interval, IntervalSet
+from penstock.values.models import Group, IntervalModel
+from penstock.values.tasks import Lane
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from penstock.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet, intersection
-from penstock.models import Dependency, Group, IntervalModel
 from penstock.planner.grid import Grid
 from penstock.planner.observation import Input, Observation
+from penstock.values.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet, intersection
+from penstock.values.models import Dependency, Group, IntervalModel
 
 _PARTS_AT_ONCE = 4096
 """Sets are looked at in windows of about this many parts, so that nobody pays for a million when asking for a few."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.intervals import Interval, IntervalSet
+from penstock.values.intervals import Interval, IntervalSet
 
 QUERY_BYTES = 4 * 2**20
 """One more query, with its part of a task, takes as long as reading so much."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from penstock.models import Model
+from penstock.values.models import Model
 
 
 @dataclass(frozen=True, slots=True)

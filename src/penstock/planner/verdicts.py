@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.intervals import MAX_POSITION, Interval, IntervalSet
 from penstock.planner.lanes import Work
 from penstock.planner.observation import Verdict
 from penstock.planner.ready import Offer, optional
 from penstock.planner.words import length, place, span, spans
+from penstock.values.intervals import MAX_POSITION, Interval, IntervalSet
 
 
 def verdicts(work: Work, chunk: Interval) -> tuple[Verdict, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.intervals import MAX_POSITION, MIN_POSITION, Interval, IntervalSet
-from penstock.models.axis import SECOND, shown
+from penstock.values.intervals import MAX_POSITION, MIN_POSITION, Interval, IntervalSet
+from penstock.values.models.axis import SECOND, shown
 
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.models import Graph, IntervalModel, Model
-from penstock.models.fingerprint import fingerprint
 from penstock.project import templates, values
 from penstock.project.analysis import Analysis
 from penstock.project.build import Builder
@@ -17,6 +15,8 @@ from penstock.project.link import Linked, Linker
 from penstock.project.problems import Problems, Where, did_you_mean
 from penstock.project.settings import Settings
 from penstock.project.trial import Trial
+from penstock.values.models import Graph, IntervalModel, Model
+from penstock.values.models.fingerprint import fingerprint
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from penstock.models import (
-    Chunking,
-    Dependency,
-    Fill,
-    IntervalModel,
-    Limits,
-    Schedules,
-    Source,
-)
-from penstock.models.axis import SECOND, position
 from penstock.project import values
 from penstock.project.checks import built_checks
 from penstock.project.documents import Node, Scalar
@@ -25,6 +15,16 @@ from penstock.project.limits import MAX_SECONDS
 from penstock.project.link import Linked, Member, Members, environment
 from penstock.project.problems import Problems, Where
 from penstock.project.settings import Settings, is_relative
+from penstock.values.models import (
+    Chunking,
+    Dependency,
+    Fill,
+    IntervalModel,
+    Limits,
+    Schedules,
+    Source,
+)
+from penstock.values.models.axis import SECOND, position
 
 
 @dataclass(slots=True)

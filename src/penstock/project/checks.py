@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Literal
 
-from penstock.models import Check
 from penstock.project import values
 from penstock.project.documents import Items, Node, Table
 from penstock.project.names import UnresolvedName, resolve
 from penstock.project.problems import Problems
 from penstock.project.settings import Kind
+from penstock.values.models import Check
 
 
 def built_checks(

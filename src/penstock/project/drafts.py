@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.errors import nearest
-from penstock.models import ModelType
 from penstock.project import values
 from penstock.project.documents import Node, Scalar, Table, merged
 from penstock.project.files import ModelFile
@@ -16,6 +15,7 @@ from penstock.project.limits import cut
 from penstock.project.problems import Problems, Where, did_you_mean
 from penstock.project.settings import Settings
 from penstock.project.shapes import IDENTIFIER, IDENTIFIER_RULE
+from penstock.values.models import ModelType
 
 NOT_YET = "is not built yet in this release"
 _LATER_VALUES = (("manage", "user"), ("on_schema_change", "rebuild"))

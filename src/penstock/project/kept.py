@@ -10,9 +10,9 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from penstock.models import Graph, IntervalModel, Model, Source
 from penstock.project import values
 from penstock.project.problems import Notice
+from penstock.values.models import Graph, IntervalModel, Model, Source
 
 _KINDS: Mapping[str, type[Model]] = {"source": Source, "interval": IntervalModel}
 _OWN_ENV = "own_env"

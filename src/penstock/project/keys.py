@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.models import ModelType
 from penstock.project.limits import MAX_NAME, MAX_SCHEMA_NAME, MAX_SPAN
 from penstock.project.shapes import (
     FLAG,
@@ -28,6 +27,7 @@ from penstock.project.shapes import (
     integer,
     text,
 )
+from penstock.values.models import ModelType
 
 TYPES: tuple[ModelType, ...] = ("source", "interval", "dynamic", "full")
 _SOURCE = frozenset({"source"})

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
-from penstock.intervals import Interval
-from penstock.models.axis import SECOND
 from penstock.project import templates, values
 from penstock.project.documents import Items, Node, Scalar, Table
 from penstock.project.drafts import Draft
@@ -16,6 +14,8 @@ from penstock.project.problems import Problems, Where, did_you_mean
 from penstock.project.rendering import MODEL_NAMES, Scene, references
 from penstock.project.settings import Settings
 from penstock.project.words import TemplateProblem
+from penstock.values.intervals import Interval
+from penstock.values.models.axis import SECOND
 
 LANES = ("forward", "backfill", "repair")
 TRIAL_BOUNDS = (Interval(0, 86_400), Interval(1_767_225_600, 1_767_312_000))

@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.errors import ProjectError, UsageError
-from penstock.intervals import Interval
-from penstock.models import Graph, IntervalModel, Model, Source
-from penstock.models.axis import SECOND
 from penstock.project import kept
 from penstock.project.analysis import Analysis
 from penstock.project.cache import Cache
@@ -26,6 +23,9 @@ from penstock.project.toolchain import identity, require_plain_parser
 from penstock.project.values import variables
 from penstock.project.words import TemplateProblem
 from penstock.secrets import conceal
+from penstock.values.intervals import Interval
+from penstock.values.models import Graph, IntervalModel, Model, Source
+from penstock.values.models.axis import SECOND
 
 _ANALYSES = "analyses"
 

@@ -9,12 +9,12 @@ from sqlglot import Dialect, exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from penstock.intervals import Interval
 from penstock.project.analysis import Analysis, Facts, QueryProblem
 from penstock.project.depth import reading
 from penstock.project.limits import LONG_NUMBER, long_number
 from penstock.project.sharing import Share, Unshareable, shared
 from penstock.project.widening import widening
+from penstock.values.intervals import Interval
 
 _SPARK = Dialect.get_or_raise("spark")
 _TOKEN = re.compile(r"<Token .*?text: (.*?), line.*?>")

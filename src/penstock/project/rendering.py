@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from penstock.intervals import Interval
-from penstock.models.axis import SECOND
 from penstock.project.documents import Plain
 from penstock.project.names import UnresolvedName, resolve
 from penstock.project.settings import Kind
 from penstock.project.words import Missing, Mistake, Names, Span
+from penstock.values.intervals import Interval
+from penstock.values.models.axis import SECOND
 
 _COLUMN = re.compile(r"([A-Za-z_]\w*|`[^`]+`)(\.([A-Za-z_]\w*|`[^`]+`))*")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

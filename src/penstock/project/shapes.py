@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias, cast
 
 from penstock.errors import nearest
-from penstock.intervals import MAX_POSITION, MIN_POSITION
-from penstock.models.axis import DURATION, duration
 from penstock.project.documents import Items, Node, Plain, Scalar, Table
 from penstock.project.limits import MAX_COUNT, MAX_NAME, MAX_SECONDS, MAX_SPAN, cut
 from penstock.project.problems import Problems, Where, did_you_mean
+from penstock.values.intervals import MAX_POSITION, MIN_POSITION
+from penstock.values.models.axis import DURATION, duration
 
 Json: TypeAlias = Mapping[str, "Json"] | list["Json"] | str | int | float | bool | None
 

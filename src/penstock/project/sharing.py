@@ -17,11 +17,11 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.parsers.spark import SparkParser
 
-from penstock.intervals import Interval
 from penstock.project.depth import deep
 from penstock.project.functions import AGGREGATES, GENERATORS, ROW_WISE, WINDOWED
 from penstock.project.rendering import STAND_IN
-from penstock.tasks import TAG
+from penstock.values.intervals import Interval
+from penstock.values.tasks import TAG
 
 _NEAR = 10**15
 _INT = 2**31

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from penstock.errors import UsageError
 
-_OWN = ("project", "models", "planner")
+_OWN = ("project", "values", "planner")
 _LIBRARIES = ("jinja2", "sqlglot", "yaml")
 _TELLING = ("__init__.py", "_version.py")
 """Where a library says its version: reading that is much cheaper than an import or its metadata."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from penstock.models import IntervalModel, Source
 from penstock.project import templates, values
 from penstock.project.analysis import Analysis, Facts, QueryProblem, digest
 from penstock.project.drafts import Draft
@@ -23,6 +22,7 @@ from penstock.project.rendering import (
 )
 from penstock.project.settings import Settings
 from penstock.project.words import TemplateProblem
+from penstock.values.models import IntervalModel, Source
 
 _SAME_FOR_ALL_CHUNKS = frozenset({"ref", "self", "dep", "env", "var", "external", "transformation"})
 """What a query may mention and still be shared; a new name is not among them until somebody has thought about it."""

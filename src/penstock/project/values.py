@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from penstock.models import axis
 from penstock.project.documents import Items, Node, Plain, Scalar, Table
+from penstock.values.models import axis
 
 _VARIABLE = re.compile(r"\$(\$)?\{([A-Za-z_][A-Za-z0-9_]*)\}")
 

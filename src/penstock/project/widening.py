@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from penstock.models.axis import SECOND
 from penstock.project.analysis import Facts
+from penstock.values.models.axis import SECOND
 
 
 @dataclass(frozen=True, slots=True)

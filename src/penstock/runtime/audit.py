@@ -12,13 +12,13 @@ from uuid import UUID
 from penstock.engine.glance import ends_at
 from penstock.engine.handle import open_table
 from penstock.errors import ConflictError, StateError
-from penstock.intervals import EVERYTHING, IntervalSet
-from penstock.models import IntervalModel
 from penstock.planner.words import spans
 from penstock.runtime.containment import contained
 from penstock.runtime.site import Site, position_column
-from penstock.state.records import Generation, World
 from penstock.state.store import State
+from penstock.values.intervals import EVERYTHING, IntervalSet
+from penstock.values.models import IntervalModel
+from penstock.values.records import Generation, World
 
 if TYPE_CHECKING:
     from penstock.engine.audit import ForeignCommit

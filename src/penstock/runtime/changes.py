@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.models import Graph, IntervalModel
 from penstock.planner.consumers import affected
 from penstock.planner.observation import Observation
 from penstock.planner.plan import plan
 from penstock.runtime.definitions import definitions
 from penstock.runtime.survey import Survey
 from penstock.runtime.workspace import Workspace
-from penstock.state.records import Change, World
 from penstock.state.store import State
-from penstock.tasks import Order
+from penstock.values.models import Graph, IntervalModel
+from penstock.values.records import Change, World
+from penstock.values.tasks import Order
 
 if TYPE_CHECKING:
     from penstock.runtime.observing import Sight

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from penstock.errors import EngineError, PenstockError
 from penstock.runtime.logs import log
-from penstock.tasks import Lease
+from penstock.values.tasks import Lease
 
 _TRACEBACK_CHARACTERS = 3_500
 """The end of a traceback says most; a line of the log holds a little more."""

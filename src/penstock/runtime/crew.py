@@ -18,7 +18,7 @@ from penstock.runtime.logs import attempt_log, log
 from penstock.runtime.progress import Finished
 from penstock.runtime.work import Bench, work
 from penstock.state.store import State
-from penstock.tasks import Lease
+from penstock.values.tasks import Lease
 
 
 class Crew:

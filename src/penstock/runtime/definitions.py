@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import zipfile
 
-from penstock.models import IntervalModel, Model
 from penstock.project import Project
-from penstock.state.records import Definition
-from penstock.tasks import Lane
+from penstock.values.models import IntervalModel, Model
+from penstock.values.records import Definition
+from penstock.values.tasks import Lane
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 

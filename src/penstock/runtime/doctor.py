@@ -13,13 +13,13 @@ from penstock.engine import java
 from penstock.engine.jars import DELTA, jars_ready
 from penstock.engine.probe import put_if_absent
 from penstock.errors import PenstockError
-from penstock.models import Source
 from penstock.project import Project, load, project_root
 from penstock.runtime.site import Site
 from penstock.runtime.workspace import cache_folder
 from penstock.secrets import concealed
 from penstock.state.embedded.server import EmbeddedPostgres
 from penstock.state.store import State
+from penstock.values.models import Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from penstock.errors import UsageError
-from penstock.intervals import Interval, IntervalSet
-from penstock.models import IntervalModel, Source
-from penstock.models.axis import position, shown
 from penstock.planner.explain import explain
 from penstock.planner.observation import Observation
 from penstock.runtime.jobs import Wanted, looks_beyond, readable, renderings
@@ -13,8 +10,11 @@ from penstock.runtime.reopening import row
 from penstock.runtime.status import status
 from penstock.runtime.survey import Survey
 from penstock.runtime.workspace import Workspace
-from penstock.state.records import Generation
-from penstock.tasks import Order, Pin
+from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.models import IntervalModel, Source
+from penstock.values.models.axis import position, shown
+from penstock.values.records import Generation
+from penstock.values.tasks import Order, Pin
 
 
 def explained(workspace: Workspace, name: str, at: str | None) -> dict[str, object]:

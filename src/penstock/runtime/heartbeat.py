@@ -13,7 +13,7 @@ from types import TracebackType
 from penstock.errors import ConflictError, LeaseLostError, StateError
 from penstock.state.store import State
 from penstock.state.workers import LEASE_SECONDS
-from penstock.tasks import Lease
+from penstock.values.tasks import Lease
 
 HEARTBEAT_SECONDS = 30.0
 RECONNECT_SECONDS = 1.0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.models import IntervalModel
 from penstock.planner.words import spans
 from penstock.runtime.status import iso
 from penstock.runtime.workspace import Workspace
-from penstock.state.records import AttemptRecord, TaskRecord
 from penstock.state.store import State
+from penstock.values.models import IntervalModel
+from penstock.values.records import AttemptRecord, TaskRecord
 
 PARTITIONS_SHOWN = 20
 

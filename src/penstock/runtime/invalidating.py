@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from math import gcd
 
 from penstock.errors import SourceError, UsageError
-from penstock.intervals import EVERYTHING, IntervalSet
-from penstock.models import IntervalModel, Model, Source
-from penstock.models.axis import SECOND
 from penstock.planner.consumers import affected
 from penstock.planner.grid import Grid
 from penstock.planner.words import spans
@@ -17,7 +14,10 @@ from penstock.runtime.observing import Observer, Sight, keep
 from penstock.runtime.recompute import Recompute, covered, descendants, gone, recompute
 from penstock.runtime.workspace import Workspace, applied
 from penstock.state.pins import News
-from penstock.state.records import Asking, World
+from penstock.values.intervals import EVERYTHING, IntervalSet
+from penstock.values.models import IntervalModel, Model, Source
+from penstock.values.models.axis import SECOND
+from penstock.values.records import Asking, World
 
 
 @dataclass(frozen=True, slots=True)

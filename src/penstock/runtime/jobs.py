@@ -9,12 +9,12 @@ from uuid import UUID
 from penstock.engine.job import Digest, InputRead, Job, Rendering, Tags
 from penstock.engine.tags import end_of
 from penstock.errors import QueryError
-from penstock.intervals import NOTHING, Interval, IntervalSet
-from penstock.models import Dependency, IntervalModel
 from penstock.project import RefUse, render, render_shared
 from penstock.runtime.site import Site, position_column
-from penstock.state.records import Generation, World
-from penstock.tasks import Frontier, Order
+from penstock.values.intervals import NOTHING, Interval, IntervalSet
+from penstock.values.models import Dependency, IntervalModel
+from penstock.values.records import Generation, World
+from penstock.values.tasks import Frontier, Order
 
 Spelling = Callable[[InputRead], str]
 """How a relation stands in the text of a query."""

@@ -16,7 +16,6 @@ from typing import TypeVar
 
 from penstock.engine.glance import Mark, goes_on, mark
 from penstock.errors import PenstockError
-from penstock.models import Source
 from penstock.planner.watching import GLANCE_SECONDS, glance_seconds
 from penstock.runtime.audit import (
     STILL_LOOKING,
@@ -33,9 +32,10 @@ from penstock.runtime.containment import contained
 from penstock.runtime.observing import THREADS, Observer, Seen, Sight, by_log, scan_periods, unknown
 from penstock.runtime.pool import Pool
 from penstock.runtime.site import Site
-from penstock.state.records import World
 from penstock.state.store import State
-from penstock.tasks import UNCHANGED
+from penstock.values.models import Source
+from penstock.values.records import World
+from penstock.values.tasks import UNCHANGED
 
 LOOK_SECONDS = 10.0
 """Then others have their turn; what was seen is kept."""

@@ -11,10 +11,10 @@ from penstock.engine.positions import PositionField
 from penstock.engine.predicate import as_position
 from penstock.engine.query import Limits
 from penstock.errors import QueryError, UsageError
-from penstock.intervals import IntervalSet
 from penstock.project.depth import reading
 from penstock.runtime.workspace import Workspace
-from penstock.tasks import Pin
+from penstock.values.intervals import IntervalSet
+from penstock.values.tasks import Pin
 
 _HINT = "for example --where \"country = 'NO' and amount is null\""
 _VIEW = "penstock_matched"

@@ -14,8 +14,8 @@ from prometheus_client.registry import Collector
 
 from penstock.planner.observation import Wait
 from penstock.runtime.progress import Finished
-from penstock.state.records import Slot, Work, WorkerRecord, World
-from penstock.tasks import Order
+from penstock.values.records import Slot, Work, WorkerRecord, World
+from penstock.values.tasks import Order
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 Readiness = Literal["ready", "waiting"]

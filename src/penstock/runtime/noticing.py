@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
-from penstock.models import Dependency, Graph, IntervalModel, Source
-from penstock.state.records import SourceRecord, World
-from penstock.tasks import UNCHANGED, Changed
+from penstock.values.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
+from penstock.values.models import Dependency, Graph, IntervalModel, Source
+from penstock.values.records import SourceRecord, World
+from penstock.values.tasks import UNCHANGED, Changed
 
 if TYPE_CHECKING:
     from penstock.engine.changes import CommitChanges, LogChanges

@@ -23,18 +23,18 @@ from penstock.engine.observe import (
     observe_delta,
 )
 from penstock.errors import SourceError
-from penstock.intervals import EVERYTHING, IntervalSet
-from penstock.models import Source
-from penstock.models.axis import SECOND
 from penstock.planner.watching import FIRST_SLICE, next_slice
 from penstock.project import Project, ScanContext, render_bounds
 from penstock.runtime.containment import contained
 from penstock.runtime.logs import log
 from penstock.runtime.noticing import Noticed, anybody_cares, interesting, judged, lowered, newest, replaced
 from penstock.runtime.site import Site, position_column
-from penstock.state.records import SourceRecord, World
 from penstock.state.store import State
-from penstock.tasks import UNCHANGED, Changed
+from penstock.values.intervals import EVERYTHING, IntervalSet
+from penstock.values.models import Source
+from penstock.values.models.axis import SECOND
+from penstock.values.records import SourceRecord, World
+from penstock.values.tasks import UNCHANGED, Changed
 
 if TYPE_CHECKING:
     from penstock.engine.changes import LogChanges

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import overload
 
-from penstock.intervals import MIN_POSITION, IntervalSet
+from penstock.values.intervals import MIN_POSITION, IntervalSet
 
 
 class Pairs(Sequence[list[int]]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.tasks import Order
+from penstock.values.tasks import Order
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from penstock.engine.query import MOST_ROWS, MOST_SECONDS, Limits
 from penstock.errors import UsageError
 from penstock.project.depth import reading
 from penstock.runtime.workspace import Workspace
-from penstock.state.records import World
+from penstock.values.records import World
 
 
 def query(

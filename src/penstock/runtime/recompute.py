@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.intervals import MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
-from penstock.models import Graph, IntervalModel
 from penstock.planner.consumers import affected, positioned
 from penstock.planner.grid import Grid
-from penstock.state.records import World
+from penstock.values.intervals import MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
+from penstock.values.models import Graph, IntervalModel
+from penstock.values.records import World
 
 
 @dataclass(frozen=True, slots=True)

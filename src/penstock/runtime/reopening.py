@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.runtime.pairs import pairs
 from penstock.runtime.status import iso
-from penstock.state.records import ReopeningRecord
+from penstock.values.records import ReopeningRecord
 
 
 def words(record: ReopeningRecord) -> str:

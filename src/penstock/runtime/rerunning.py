@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from penstock.errors import UsageError
-from penstock.intervals import MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
-from penstock.models import IntervalModel
-from penstock.models.axis import shown
 from penstock.planner.grid import Grid
 from penstock.runtime.matching import condition, matching
 from penstock.runtime.recompute import Recompute, carried, covered, gone, recompute
 from penstock.runtime.workspace import Workspace, applied
-from penstock.state.records import World
+from penstock.values.intervals import MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
+from penstock.values.models import IntervalModel
+from penstock.values.models.axis import shown
+from penstock.values.records import World
 
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 _MANY = 100_000

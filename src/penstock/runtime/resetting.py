@@ -9,12 +9,12 @@ from penstock.engine.job import HeadMoved
 from penstock.engine.loaded import ROUNDS, LoadedHead
 from penstock.engine.reset import Emptying, empty, head_of
 from penstock.errors import UsageError
-from penstock.intervals import IntervalSet
-from penstock.models import IntervalModel
-from penstock.models.axis import shown
 from penstock.runtime.recompute import Recompute, gone, recompute
 from penstock.runtime.workspace import Workspace, applied
-from penstock.state.records import Generation
+from penstock.values.intervals import IntervalSet
+from penstock.values.models import IntervalModel
+from penstock.values.models.axis import shown
+from penstock.values.records import Generation
 
 
 @dataclass(frozen=True, slots=True)

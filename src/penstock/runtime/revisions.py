@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from penstock.project import Project, cache_of, unpack
 from penstock.runtime.definitions import unbundled
 from penstock.runtime.site import Site
-from penstock.state.records import World
 from penstock.state.store import State
+from penstock.values.records import World
 
 
 class Revisions:

@@ -25,7 +25,7 @@ from penstock.runtime.scheduler import Scheduler
 from penstock.runtime.work import Bench, Engine
 from penstock.runtime.worker import Worker
 from penstock.runtime.workspace import Workspace
-from penstock.tasks import Lease
+from penstock.values.tasks import Lease
 
 STUCK_SECONDS = 120.0
 """A main loop that has not turned for so long is not healthy."""

@@ -12,8 +12,6 @@ from datetime import datetime
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from penstock.intervals import NOTHING, IntervalSet
-from penstock.models import IntervalModel, Source
 from penstock.planner.breaker import signature, suspended_words
 from penstock.planner.observation import Observation
 from penstock.planner.plan import plan
@@ -26,9 +24,11 @@ from penstock.runtime.settling import settle
 from penstock.runtime.site import Site
 from penstock.runtime.survey import Survey, superseded
 from penstock.runtime.workspace import Workspace
-from penstock.state.records import World
 from penstock.state.store import State
-from penstock.tasks import Lease, Order
+from penstock.values.intervals import NOTHING, IntervalSet
+from penstock.values.models import IntervalModel, Source
+from penstock.values.records import World
+from penstock.values.tasks import Lease, Order
 
 if TYPE_CHECKING:
     from penstock.runtime.crew import Crew

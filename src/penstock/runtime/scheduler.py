@@ -10,8 +10,6 @@ from typing import Protocol, assert_never
 
 from penstock.engine.job import Step
 from penstock.errors import ConflictError, PenstockError, StateError
-from penstock.intervals import IntervalSet
-from penstock.models import IntervalModel, Source
 from penstock.planner.observation import Observation
 from penstock.planner.plan import plan
 from penstock.planner.watching import gathered_at
@@ -26,10 +24,12 @@ from penstock.runtime.site import Site
 from penstock.runtime.survey import Survey
 from penstock.runtime.triggers import Due, Triggers
 from penstock.runtime.workspace import no_step
-from penstock.state.records import Slot, Work, World
 from penstock.state.schedules import due_slots
 from penstock.state.store import State
-from penstock.tasks import Lane, Order
+from penstock.values.intervals import IntervalSet
+from penstock.values.models import IntervalModel, Source
+from penstock.values.records import Slot, Work, World
+from penstock.values.tasks import Lane, Order
 
 LONGEST_PAUSE_SECONDS = 5.0
 """Workers that vanish tell nobody: their tasks are looked for this often."""

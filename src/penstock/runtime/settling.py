@@ -8,8 +8,6 @@ from functools import partial
 
 from penstock.engine.job import Step
 from penstock.errors import ConflictError
-from penstock.intervals import IntervalSet
-from penstock.models import Graph
 from penstock.planner.breaker import tries_again
 from penstock.planner.consumers import affected
 from penstock.planner.lanes import repairable
@@ -19,8 +17,10 @@ from penstock.runtime.logs import log
 from penstock.runtime.site import Site
 from penstock.runtime.survey import Survey
 from penstock.runtime.workspace import no_step
-from penstock.state.records import World
 from penstock.state.store import State
+from penstock.values.intervals import IntervalSet
+from penstock.values.models import Graph
+from penstock.values.records import World
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.files import PositionColumn
 from penstock.errors import QueryError
-from penstock.intervals import IntervalSet
-from penstock.models import Graph, Model, Source
-from penstock.models.axis import SECOND
 from penstock.project import Project
-from penstock.state.records import World
-from penstock.tasks import Pin
+from penstock.values.intervals import IntervalSet
+from penstock.values.models import Graph, Model, Source
+from penstock.values.models.axis import SECOND
+from penstock.values.records import World
+from penstock.values.tasks import Pin
 
 if TYPE_CHECKING:
     from penstock.engine.job import InputRead

@@ -6,9 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from penstock.intervals import IntervalSet
-from penstock.models import IntervalModel, Source
-from penstock.models.axis import SECOND
 from penstock.planner.observation import Observation, Wait
 from penstock.planner.plan import permanent_gaps, plan
 from penstock.planner.ready import gaps, readiness
@@ -17,8 +14,11 @@ from penstock.planner.words import place
 from penstock.runtime.pairs import pairs
 from penstock.runtime.site import Site
 from penstock.runtime.survey import Survey, stale_cells
-from penstock.state.records import Reopened, SourceRecord, Work, WorkerRecord, World
-from penstock.tasks import Frontier, Order
+from penstock.values.intervals import IntervalSet
+from penstock.values.models import IntervalModel, Source
+from penstock.values.models.axis import SECOND
+from penstock.values.records import Reopened, SourceRecord, Work, WorkerRecord, World
+from penstock.values.tasks import Frontier, Order
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from penstock.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet
-from penstock.models import Graph, IntervalModel, Source
 from penstock.planner.breaker import suspended_words
 from penstock.planner.consumers import offered, positioned
 from penstock.planner.grid import Grid
 from penstock.planner.observation import Input, Observation
 from penstock.project import Project
-from penstock.state.records import Generation, SourceRecord, SuspensionRecord, Work, World
+from penstock.values.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet
+from penstock.values.models import Graph, IntervalModel, Source
+from penstock.values.records import Generation, SourceRecord, SuspensionRecord, Work, World
 
 
 class Survey:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from penstock.intervals import NOTHING, IntervalSet
-from penstock.models import Graph, IntervalModel, Source
 from penstock.planner.lanes import LANES
-from penstock.state.records import Generation, SourceRecord, Work, World
-from penstock.tasks import Lane
+from penstock.values.intervals import NOTHING, IntervalSet
+from penstock.values.models import Graph, IntervalModel, Source
+from penstock.values.records import Generation, SourceRecord, Work, World
+from penstock.values.tasks import Lane
 
 Due = dict[str, set[Lane]]
 

@@ -9,14 +9,14 @@ from uuid import UUID
 
 from penstock.engine.compare import Comparison
 from penstock.errors import AttemptError, SourceError
-from penstock.intervals import MAX_POSITION, MIN_POSITION, Interval, IntervalSet
-from penstock.models import IntervalModel
 from penstock.project.templates import names_used
 from penstock.runtime.audit import OwnTable, unseen_commits
 from penstock.runtime.jobs import Wanted, job, readable
 from penstock.runtime.workspace import Workspace, applied
-from penstock.state.records import CoverRecord, Generation, World
-from penstock.tasks import Frontier, Order, Pin
+from penstock.values.intervals import MAX_POSITION, MIN_POSITION, Interval, IntervalSet
+from penstock.values.models import IntervalModel
+from penstock.values.records import CoverRecord, Generation, World
+from penstock.values.tasks import Frontier, Order, Pin
 
 BATCH_CHUNKS = 32
 SAMPLES = 5

@@ -21,7 +21,6 @@ from penstock.errors import (
     QueryError,
     SparkError,
 )
-from penstock.intervals import Interval
 from penstock.planner.observation import Wait
 from penstock.planner.plan import recheck
 from penstock.runtime.containment import contained
@@ -31,9 +30,10 @@ from penstock.runtime.patience import patiently
 from penstock.runtime.progress import Finished
 from penstock.runtime.site import Site
 from penstock.runtime.survey import Survey, without_own
-from penstock.state.records import Generation, World
 from penstock.state.store import State
-from penstock.tasks import Commit, Cost, Lease, Order
+from penstock.values.intervals import Interval
+from penstock.values.records import Generation, World
+from penstock.values.tasks import Commit, Cost, Lease, Order
 
 if TYPE_CHECKING:
     from penstock.engine.publish import FileSetChanged

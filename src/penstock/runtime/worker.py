@@ -9,7 +9,6 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from penstock.errors import ConflictError, ProjectError, StateError
-from penstock.models import Source
 from penstock.planner.selection import Selection
 from penstock.runtime.bell import Bell, Stop
 from penstock.runtime.containment import contained
@@ -23,7 +22,8 @@ from penstock.runtime.revisions import Revisions
 from penstock.runtime.site import Site
 from penstock.runtime.workspace import Workspace
 from penstock.state.store import State
-from penstock.tasks import Lease
+from penstock.values.models import Source
+from penstock.values.tasks import Lease
 
 IDLE_SECONDS = 2.0
 """A retry whose pause is over rings no bell."""

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from penstock.errors import UnknownModelError, UsageError
-from penstock.models import IntervalModel, Model
 from penstock.project import Project, cache_of, load
 from penstock.runtime.definitions import bundle, definitions
 from penstock.runtime.site import Site
 from penstock.runtime.survey import superseded
 from penstock.state.embedded.server import EmbeddedPostgres
-from penstock.state.records import Change, World
 from penstock.state.store import State
+from penstock.values.models import IntervalModel, Model
+from penstock.values.records import Change, World
 
 if TYPE_CHECKING:
     from penstock.engine.delta import DeltaEngine

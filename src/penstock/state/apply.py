@@ -11,9 +11,9 @@ from penstock.errors import StateError
 from penstock.state.connection import Database
 from penstock.state.definitions import Move, StoredGeneration, StoredModel, lineages, moves
 from penstock.state.queue import lock_active
-from penstock.state.records import Change, Definition
 from penstock.state.schedules import write_schedules
 from penstock.state.suspension import go_on_all
+from penstock.values.records import Change, Definition
 
 
 def changes(database: Database, definitions: Sequence[Definition]) -> tuple[Change, ...]:

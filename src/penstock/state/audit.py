@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
-from penstock.intervals import EVERYTHING, IntervalSet
 from penstock.state import folding
 from penstock.state.connection import Database
-from penstock.state.records import GenerationHead
+from penstock.values.intervals import EVERYTHING, IntervalSet
+from penstock.values.records import GenerationHead
 
 
 def owned(database: Database, tasks: Collection[UUID]) -> dict[UUID, bool]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from penstock.state.records import Change, Definition
+from penstock.values.records import Change, Definition
 
 
 @dataclass(frozen=True, slots=True)

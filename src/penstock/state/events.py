@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock.errors import ConflictError, StateError
-from penstock.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
 from penstock.state import told
 from penstock.state.connection import Database, storable
 from penstock.state.invalidation import Mark, Wish, find_mark, known_wish, note, store
 from penstock.state.pins import News, has_read, standing
-from penstock.state.records import Asking, Recorded
 from penstock.state.told import StoredTold
-from penstock.tasks import Frontier
+from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
+from penstock.values.records import Asking, Recorded
+from penstock.values.tasks import Frontier
 
 Affected = Callable[[str, str, IntervalSet], IntervalSet]
 MOST_TRIES = 3

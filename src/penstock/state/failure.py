@@ -10,13 +10,13 @@ from typing import Literal, assert_never
 from psycopg.types.json import Jsonb
 
 from penstock.errors import ErrorClass, LeaseLostError
-from penstock.intervals import Interval
 from penstock.planner.breaker import pieces, signature
 from penstock.state.connection import Database, storable
 from penstock.state.queue import fence, insert_orders
 from penstock.state.retry import Die, Ending, Family, Next, Retry, Split, hold_seconds, next_step
 from penstock.state.suspension import judge
-from penstock.tasks import Cost, Lane, Lease, Order
+from penstock.values.intervals import Interval
+from penstock.values.tasks import Cost, Lane, Lease, Order
 
 FollowedBy = Literal["retrying", "dead", "split"]
 _DICE = SystemRandom()

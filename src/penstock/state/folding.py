@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
-from penstock.intervals import NOTHING, IntervalSet
 from penstock.planner.coverage import Coverage, invalidated, published
 from penstock.state.connection import Database
+from penstock.values.intervals import NOTHING, IntervalSet
 
 Kind = Literal["cover", "stale", "drop"]
 FOLD_AFTER_ROWS = 1000

@@ -8,12 +8,12 @@ from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
-from penstock.intervals import MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.state import pins
 from penstock.state.connection import Database, storable
 from penstock.state.publication import attempt_record, cost_of
-from penstock.state.records import AttemptRecord, CoverRecord, TaskRecord
-from penstock.tasks import Frontier, Lane, Lease, Order, TaskState
+from penstock.values.intervals import MIN_POSITION, NOTHING, Interval, IntervalSet
+from penstock.values.records import AttemptRecord, CoverRecord, TaskRecord
+from penstock.values.tasks import Frontier, Lane, Lease, Order, TaskState
 
 ACTIVE: Sequence[TaskState] = ("queued", "running", "retrying")
 LOG_CHARACTERS = 20_000

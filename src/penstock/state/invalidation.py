@@ -8,14 +8,14 @@ from itertools import groupby
 
 from psycopg.types.json import Jsonb
 
-from penstock.intervals import NOTHING, Interval, IntervalSet
 from penstock.state import pins, told
 from penstock.state.connection import Database, storable
 from penstock.state.folding import Kind
 from penstock.state.pins import News, Preferred, standing
-from penstock.state.records import Cause, Recorded
 from penstock.state.told import StoredTold, Told
-from penstock.tasks import Frontier
+from penstock.values.intervals import NOTHING, Interval, IntervalSet
+from penstock.values.records import Cause, Recorded
+from penstock.values.tasks import Frontier
 
 
 @dataclass(frozen=True, slots=True)

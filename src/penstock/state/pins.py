@@ -9,7 +9,7 @@ from typing import Literal, TypedDict
 from psycopg.types.json import Jsonb
 
 from penstock.state.connection import Database
-from penstock.tasks import Frontier, Pin
+from penstock.values.tasks import Frontier, Pin
 
 
 class StoredPin(TypedDict):

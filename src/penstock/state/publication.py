@@ -10,14 +10,14 @@ from datetime import datetime
 from psycopg.types.json import Jsonb
 
 from penstock.errors import ErrorClass, LeaseLostError
-from penstock.intervals import EVERYTHING, IntervalSet
 from penstock.state import pins
 from penstock.state.audit import forget
 from penstock.state.connection import Database
 from penstock.state.invalidation import Mark, Wish, find_mark, own_news, settle, store
 from penstock.state.queue import fence
-from penstock.state.records import AttemptRecord, GenerationHead
-from penstock.tasks import Commit, Cost, Frontier, Lease
+from penstock.values.intervals import EVERYTHING, IntervalSet
+from penstock.values.records import AttemptRecord, GenerationHead
+from penstock.values.tasks import Commit, Cost, Frontier, Lease
 
 
 def intend(database: Database, lease: Lease, frontier: Frontier, base_snapshot: int | None, staging: str) -> int:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from penstock.errors import LeaseLostError
-from penstock.intervals import Interval
 from penstock.state.connection import Database
-from penstock.state.records import Slot
 from penstock.state.schedules import take_slots
 from penstock.state.workers import LEASE_SECONDS
-from penstock.tasks import Lane, Lease, Order
+from penstock.values.intervals import Interval
+from penstock.values.records import Slot
+from penstock.values.tasks import Lane, Lease, Order
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from psycopg import adapt, postgres
 from psycopg.abc import AdaptContext, Buffer
 from psycopg.pq import Format
 
-from penstock.intervals import Interval, IntervalSet
+from penstock.values.intervals import Interval, IntervalSet
 
 _NO_BRACKETS = str.maketrans("", "", "[){}")
 

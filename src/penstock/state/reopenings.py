@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from penstock.intervals import MAX_POSITION, MIN_POSITION, IntervalSet
 from penstock.state import told
 from penstock.state.connection import Database
-from penstock.state.records import Cause, Generation, Reopened, ReopeningRecord
 from penstock.state.told import StoredTold
+from penstock.values.intervals import MAX_POSITION, MIN_POSITION, IntervalSet
+from penstock.values.records import Cause, Generation, Reopened, ReopeningRecord
 
 
 @dataclass(frozen=True, slots=True)

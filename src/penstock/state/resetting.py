@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from psycopg.types.json import Jsonb
 
 from penstock.errors import StateError
-from penstock.intervals import IntervalSet
 from penstock.state import folding
 from penstock.state.connection import Database
 from penstock.state.queue import lock_active
-from penstock.state.records import GenerationHead
 from penstock.state.wakeup import wake_cancelled
+from penstock.values.intervals import IntervalSet
+from penstock.values.records import GenerationHead
 
 _REASON = "its table was emptied"
 

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from penstock.planner.cadence import following, parse
 from penstock.state.connection import Database
-from penstock.state.records import Definition, ScheduleRecord, Slot
-from penstock.tasks import Lane
+from penstock.values.records import Definition, ScheduleRecord, Slot
+from penstock.values.tasks import Lane
 
 
 def due_slots(schedules: Iterable[ScheduleRecord], now: datetime) -> tuple[Slot, ...]:

@@ -9,8 +9,8 @@ from psycopg.types.json import Jsonb
 
 from penstock.state import told
 from penstock.state.connection import Database, storable
-from penstock.state.records import SourceRecord
-from penstock.tasks import UNCHANGED, Changed
+from penstock.values.records import SourceRecord
+from penstock.values.tasks import UNCHANGED, Changed
 
 SCAN_SECONDS = 600.0
 """A scan that takes longer may have been lost with its worker."""

@@ -10,7 +10,6 @@ from typing import ClassVar
 from uuid import UUID
 
 from penstock.errors import ConflictError, ErrorClass
-from penstock.intervals import IntervalSet
 from penstock.state import (
     apply,
     audit,
@@ -39,7 +38,9 @@ from penstock.state.history import covers as past_covers
 from penstock.state.history import tasks as past_tasks
 from penstock.state.invalidation import Wish
 from penstock.state.pins import News
-from penstock.state.records import (
+from penstock.state.world import Memory
+from penstock.values.intervals import IntervalSet
+from penstock.values.records import (
     Asking,
     AttemptRecord,
     Cause,
@@ -55,8 +56,7 @@ from penstock.state.records import (
     WorkerRecord,
     World,
 )
-from penstock.state.world import Memory
-from penstock.tasks import UNCHANGED, Changed, Cost, Frontier, Lease, Order
+from penstock.values.tasks import UNCHANGED, Changed, Cost, Frontier, Lease, Order
 
 
 class State:

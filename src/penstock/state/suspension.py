@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.errors import ErrorClass
-from penstock.intervals import Interval
 from penstock.planner.breaker import Failed, is_hopeless, signature
 from penstock.state.connection import Database, storable
-from penstock.tasks import Order
+from penstock.values.intervals import Interval
+from penstock.values.tasks import Order
 
 
 def judge(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from psycopg.types.json import Jsonb
 
-from penstock.intervals import Interval, IntervalSet
+from penstock.values.intervals import Interval, IntervalSet
 
 Told = tuple[tuple[Interval, int], ...]
 StoredTold = Sequence[tuple[int, int, int]]

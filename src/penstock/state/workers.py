@@ -9,8 +9,8 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from penstock.state.connection import Database
-from penstock.state.records import WorkerRecord
-from penstock.tasks import Lease
+from penstock.values.records import WorkerRecord
+from penstock.values.tasks import Lease
 
 LEASE_SECONDS = 120.0
 SILENT_SECONDS = LEASE_SECONDS / 2

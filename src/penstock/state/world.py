@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 
-from penstock.intervals import IntervalSet, newest
 from penstock.state.connection import Database
 from penstock.state.folding import Fold, read
-from penstock.state.records import (
+from penstock.state.reopenings import reopened
+from penstock.values.intervals import IntervalSet, newest
+from penstock.values.records import (
     Generation,
     GenerationHead,
     ScheduleRecord,
@@ -18,8 +19,7 @@ from penstock.state.records import (
     Work,
     World,
 )
-from penstock.state.reopenings import reopened
-from penstock.tasks import Lane
+from penstock.values.tasks import Lane
 
 _HEAD_FIELDS = tuple(one.name for one in fields(GenerationHead))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
-from penstock.models.model import IntervalModel, Model
+from penstock.values.models.model import IntervalModel, Model
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from penstock.models.model import IntervalModel, Source
+from penstock.values.models.model import IntervalModel, Source
 
 _INSIDE = r"""(?:'[^']*'|"[^"]*"|[^'"])*?"""
 _TAG_TEXT = rf"\{{\{{{_INSIDE}\}}\}}|\{{%{_INSIDE}%\}}"

@@ -1,7 +1,7 @@
 """The nouns of a project."""
 
-from penstock.models.graph import Graph
-from penstock.models.model import (
+from penstock.values.models.graph import Graph
+from penstock.values.models.model import (
     Check,
     Chunking,
     Dependency,

@@ -9,8 +9,8 @@ from typing import Literal
 from uuid import UUID
 
 from penstock.errors import ErrorClass
-from penstock.intervals import NOTHING, Interval, IntervalSet
-from penstock.tasks import Cost, Frontier, Lane, Order, TaskState
+from penstock.values.intervals import NOTHING, Interval, IntervalSet
+from penstock.values.tasks import Cost, Frontier, Lane, Order, TaskState
 
 GenerationState = Literal["building", "current", "retired", "purged"]
 Cause = Literal["source", "parent", "rerun", "manual", "audit"]

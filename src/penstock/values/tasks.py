@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
-from penstock.intervals import NOTHING, Interval, IntervalSet
+from penstock.values.intervals import NOTHING, Interval, IntervalSet
 
 Lane = Literal["forward", "backfill", "repair"]
 TaskState = Literal["queued", "running", "retrying", "succeeded", "dead", "cancelled", "superseded"]
