@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from inline_vectors import delete_by_vector
 
 from penstock.engine import changes, rewrites, tally, touched, vectors
-from penstock.engine.changes import LogChanges, log_changes
+from penstock.engine.changes import log_changes
 from penstock.engine.files import PositionColumn
 from penstock.engine.handle import UnreadableLog
 from penstock.errors import SourceError
+from penstock.values.changes import UNCHANGED, LogChanges
 from penstock.values.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
-from penstock.values.tasks import UNCHANGED
 
 N = PositionColumn("n", "number")
 FEED = {"delta.enableChangeDataFeed": "true"}

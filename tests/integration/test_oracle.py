@@ -27,10 +27,11 @@ from penstock.runtime.survey import Survey
 from penstock.runtime.work import Bench, work
 from penstock.runtime.workspace import apply, no_step
 from penstock.state.store import State
+from penstock.values.changes import UNCHANGED, Changed
 from penstock.values.intervals import EVERYTHING, Interval, IntervalSet, ranges
 from penstock.values.models import Source
 from penstock.values.records import SourceRecord
-from penstock.values.tasks import UNCHANGED, Changed, Order
+from penstock.values.tasks import Order
 
 
 @dataclass

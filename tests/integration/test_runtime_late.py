@@ -16,10 +16,11 @@ from penstock.runtime import noticing, work
 from penstock.runtime.noticing import judged
 from penstock.runtime.observing import Observer, Sight
 from penstock.runtime.rerunning import record, request
+from penstock.values.changes import UNCHANGED, Changed
 from penstock.values.intervals import EVERYTHING, Interval, IntervalSet, ranges
 from penstock.values.models import Source
 from penstock.values.records import SourceRecord
-from penstock.values.tasks import UNCHANGED, Changed, Order
+from penstock.values.tasks import Order
 
 COPY = "select n, value from {{ ref('raw.numbers') }}"
 CHAIN = {

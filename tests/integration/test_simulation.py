@@ -27,9 +27,9 @@ from penstock.runtime.noticing import Noticed
 from penstock.state import failure, invalidation, publication, queue, world
 from penstock.state.folding import Fold
 from penstock.state.publication import Publication
+from penstock.values.changes import UNCHANGED
 from penstock.values.intervals import NOTHING, IntervalSet
 from penstock.values.records import Generation, GenerationHead, SourceRecord
-from penstock.values.tasks import UNCHANGED
 
 DAYS_OF_A_STORY = 5.0
 DAYS = float(os.environ.get("PENSTOCK_DAYS") or 5)

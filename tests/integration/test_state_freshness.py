@@ -13,9 +13,10 @@ from orderings import orders
 
 from penstock.state import events, invalidation
 from penstock.state.statements import statements
+from penstock.values.changes import Changed
 from penstock.values.intervals import NOTHING, Interval, IntervalSet, ranges
 from penstock.values.records import SourceRecord
-from penstock.values.tasks import Changed, Lease
+from penstock.values.tasks import Lease
 
 if TYPE_CHECKING:
     from conftest import Story

@@ -15,8 +15,9 @@ from reaches import same
 from penstock.planner.coverage import Coverage, invalidated, published
 from penstock.state import events, invalidation, pins
 from penstock.state.statements import statements
+from penstock.values.changes import Changed
 from penstock.values.intervals import NOTHING, IntervalSet, ranges
-from penstock.values.tasks import Changed, Lease
+from penstock.values.tasks import Lease
 
 if TYPE_CHECKING:
     from conftest import Story

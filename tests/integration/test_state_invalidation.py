@@ -12,9 +12,10 @@ from reaches import same
 
 from penstock.state import events
 from penstock.state.statements import statements
+from penstock.values.changes import Changed
 from penstock.values.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
 from penstock.values.records import Definition, SourceRecord
-from penstock.values.tasks import Changed, Pin
+from penstock.values.tasks import Pin
 
 if TYPE_CHECKING:
     from conftest import Story

@@ -18,8 +18,9 @@ from penstock.state import control, folding
 from penstock.state.connection import Database
 from penstock.state.statements import statements
 from penstock.state.store import State
+from penstock.values.changes import Changed
 from penstock.values.intervals import ranges
-from penstock.values.tasks import Changed, Lease
+from penstock.values.tasks import Lease
 
 if TYPE_CHECKING:
     from conftest import Story

@@ -14,9 +14,10 @@ from reaches import none, same
 import penstock
 from penstock.state import told
 from penstock.state.pins import News
+from penstock.values.changes import Changed
 from penstock.values.intervals import EVERYTHING, NOTHING, Interval, ranges
 from penstock.values.records import Definition, SourceRecord
-from penstock.values.tasks import Changed, Pin
+from penstock.values.tasks import Pin
 
 if TYPE_CHECKING:
     from conftest import Story

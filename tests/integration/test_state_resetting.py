@@ -17,9 +17,10 @@ from penstock.state.pins import News
 from penstock.state.resetting import Reset
 from penstock.state.statements import statements
 from penstock.state.store import State
+from penstock.values.changes import Changed
 from penstock.values.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
 from penstock.values.records import Definition, SourceRecord
-from penstock.values.tasks import Changed, Commit, Lease, Pin
+from penstock.values.tasks import Commit, Lease, Pin
 
 if TYPE_CHECKING:
     from conftest import Story

@@ -12,9 +12,10 @@ from penstock.planner.breaker import MOST_ALIKE
 from penstock.state import failure
 from penstock.state.retry import MOST_PARTS_ALIKE, Family
 from penstock.state.statements import statements
+from penstock.values.changes import Changed
 from penstock.values.intervals import NOTHING, Interval, ranges
 from penstock.values.records import SuspensionRecord
-from penstock.values.tasks import Changed, Lease
+from penstock.values.tasks import Lease
 
 if TYPE_CHECKING:
     from conftest import Story

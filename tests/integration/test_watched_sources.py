@@ -12,14 +12,13 @@ from deltalake import DeltaTable
 from deployment import Deployment
 
 from penstock.engine import handle
-from penstock.engine.changes import CommitChanges, LogChanges
 from penstock.engine.foreign import ForeignSeen
 from penstock.engine.storage import Storage
 from penstock.errors import SourceError
 from penstock.runtime.observing import NeedsSpark, Observer, Seen, Sight, keep
 from penstock.runtime.workspace import Workspace
+from penstock.values.changes import Changed, CommitChanges, LogChanges
 from penstock.values.intervals import EVERYTHING, IntervalSet, ranges
-from penstock.values.tasks import Changed
 
 SOURCE = "axis: number\ncompleteness: inclusive\nscan: {incremental: 0, full: 1h}\n"
 NEWER = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["later"], "writerFeatures": ["later"]}

@@ -11,8 +11,9 @@ from deltalake import DeltaTable
 from fuzzing import FUZZ
 
 from penstock.engine import changes, rewrites
-from penstock.engine.changes import LogChanges, log_changes
+from penstock.engine.changes import log_changes
 from penstock.engine.files import PositionColumn
+from penstock.values.changes import LogChanges
 from penstock.values.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ from penstock.runtime import roles
 from penstock.runtime.noticing import Noticed
 from penstock.runtime.observing import Observer
 from penstock.runtime.workspace import apply
+from penstock.values.changes import UNCHANGED
 from penstock.values.intervals import ranges
 from penstock.values.records import AttemptRecord, World
-from penstock.values.tasks import UNCHANGED
 
 COPY = "select n, value from {{ ref('raw.events') }}"
 SOON_SECONDS = 10.0

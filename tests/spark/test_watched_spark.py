@@ -122,7 +122,7 @@ def test_control_a_feed_that_tells_nothing_leaves_late_rows_unseen(
     trial: Deployment, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from penstock.engine import foreign
-    from penstock.engine.changes import NO_CHANGES
+    from penstock.values.changes import NO_CHANGES
 
     make_newer(trial, feeds=True)
     assert trial.run().failed == 0

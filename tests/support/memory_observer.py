@@ -10,16 +10,15 @@ from datetime import datetime
 from memory_engine import MemoryEngine
 from memory_tables import MemorySnapshot
 
-from penstock.engine.changes import CommitChanges, LogChanges
 from penstock.engine.observe import Bounds, complete_bounds, merged_bounds
 from penstock.runtime.noticing import Noticed, judged
 from penstock.runtime.observing import Sight, completeness, scan_periods
 from penstock.runtime.site import Site
 from penstock.state.store import State
+from penstock.values.changes import UNCHANGED, Changed, CommitChanges, LogChanges
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, IntervalSet
 from penstock.values.models import IntervalModel, Source
 from penstock.values.records import Generation, SourceRecord, World
-from penstock.values.tasks import UNCHANGED, Changed
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from penstock.engine.log import snapshot
 from penstock.engine.positions import position_field
 from penstock.engine.rewrites import Rewrite, delete_changes, feed_changes, file_changes
 from penstock.engine.storage import Storage
-from penstock.engine.tally import Tally, together
+from penstock.engine.tally import Tally
 from penstock.engine.touched import Look, Purse, added_file, removed_file, span
 from penstock.engine.vectors import first_position
 from penstock.errors import SourceError
-from penstock.values.intervals import EVERYTHING, NOTHING, IntervalSet
-from penstock.values.tasks import UNCHANGED, Changed
+from penstock.values.changes import ANYTHING, NO_CHANGES, UNCHANGED, CommitChanges, LogChanges
+from penstock.values.intervals import EVERYTHING, IntervalSet
 
 _REPLACING = ("TRUNCATE", "WRITE", "RESTORE", "UPDATE", "MERGE", "CREATE", "REPLACE", "OVERWRITE")
 """Operations that mean to change the table; when they leave only removed files behind, they still do."""
@@ -27,44 +27,7 @@ MOST_COMMITS = 1000
 _REWINDING = ("TRUNCATE", "RESTORE", "CREATE", "REPLACE", "OVERWRITE")
 
 
-@dataclass(frozen=True, slots=True)
-class CommitChanges:
-    """Where rows differ because of one commit."""
-
-    changed: Changed
-    only_deletes: bool = False
-    taken: IntervalSet = NOTHING
-    """Where a commit that only deletes certainly took rows; elsewhere in `changed` it perhaps did."""
-    first: int | None = None
-    """The lowest position there is after a commit that only deletes or that rewinds; None: there are no rows."""
-    rewinds: bool = False
-    """Rows may be back that had left."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogChanges:
-    """Where rows differ, as the commits between two snapshots tell."""
-
-    commits: tuple[CommitChanges, ...] = ()
-    """Those that changed rows, oldest first."""
-
-    @property
-    def changed(self) -> Changed:
-        """By commits that changed rows in any other way than deleting them."""
-        return together(one.changed for one in self.commits if not one.only_deletes)
-
-    @property
-    def left(self) -> tuple[Changed, ...]:
-        """By each commit that only deleted rows."""
-        return tuple(one.changed for one in self.commits if one.only_deletes)
-
-    @property
-    def ranges(self) -> IntervalSet:
-        return IntervalSet.of(part for one in self.commits for part in one.changed.ranges)
-
-
-NO_CHANGES = LogChanges()
-_ANYTHING = CommitChanges(Changed(EVERYTHING))
+_ANYTHING = CommitChanges(ANYTHING)
 
 
 def log_changes(

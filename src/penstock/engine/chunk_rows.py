@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from penstock.engine.positions import DAY, MICROS, PositionField
 from penstock.engine.storage import Storage, place, reading
-from penstock.engine.tally import joined
+from penstock.values.changes import joined
 from penstock.values.intervals import Interval, IntervalSet
 
 MOST_VALUES = 100_000

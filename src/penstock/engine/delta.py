@@ -16,11 +16,11 @@ from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.tasks import Commit
 
 if TYPE_CHECKING:
-    from penstock.engine.changes import LogChanges
     from penstock.engine.compare import Comparison
     from penstock.engine.foreign import ForeignSeen
     from penstock.engine.publish import FileSetChanged
     from penstock.engine.query import Limits
+    from penstock.values.changes import LogChanges
 
 
 class DeltaEngine:

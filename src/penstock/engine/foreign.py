@@ -9,7 +9,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from penstock.engine.changes import CommitChanges, LogChanges
 from penstock.engine.failures import translating
 from penstock.engine.files import PositionColumn
 from penstock.engine.observe import columns_of, schema_hash
@@ -19,8 +18,8 @@ from penstock.engine.read import spark_path
 from penstock.engine.scan import whole
 from penstock.engine.session import Session
 from penstock.errors import AttemptError, SourceError
+from penstock.values.changes import Changed, CommitChanges, LogChanges
 from penstock.values.intervals import IntervalSet
-from penstock.values.tasks import Changed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

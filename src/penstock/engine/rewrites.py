@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 
 from penstock.engine.change_rows import change_rows, feed_rows, rows_by_position
 from penstock.engine.files import DataFile
-from penstock.engine.tally import MOST_PARTS, Span, Tally, counted_at, counts, differing, either
+from penstock.engine.tally import Span, Tally, counted_at, counts, differing, either
 from penstock.engine.touched import Look, positions_in, rows_of, span
 from penstock.engine.vectors import NO_MASK, Masks, Part, padded, rows_around, vectors
+from penstock.values.changes import MOST_PARTS
 from penstock.values.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet, ranges
 
 _log = logging.getLogger("penstock")

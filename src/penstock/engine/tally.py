@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.values.intervals import EVERYTHING, Interval, IntervalSet
+from penstock.values.changes import ANYTHING, MOST_PARTS, Changed, few, joined
+from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.models.axis import SECOND
-from penstock.values.tasks import Changed
 
-MOST_PARTS = 1000
-"""What is told is stored with every consumer's mark: beyond so many parts the nearest ones become one."""
 _TIMES = (1, 10, 60, 300, 900, 3600, 6 * 3600, 86_400)
 
 Span = tuple[int, int, int]
@@ -42,26 +39,14 @@ class Tally:
 
     def changed(self) -> Changed:
         if self.everything:
-            return Changed(EVERYTHING)
+            return ANYTHING
         counted = summed(pa.concat_tables(self._counted)) if self._counted else None
         parts = IntervalSet.of((start, end) for start, end, _ in self._spans)
         told = list(self._spans)
         if counted is not None:
             parts |= _runs(counted.column("position"))
             told += _cells(counted, self.axis)
-        return Changed(joined(parts, MOST_PARTS), tuple((Interval(a, b), rows) for a, b, rows in _few(told)))
-
-
-def together(several: Iterable[Changed]) -> Changed:
-    """What several commits changed, in as few words as what one did."""
-    found = list(several)
-    rows: Counter[Interval] = Counter()
-    for one in found:
-        for part, number in one.rows:
-            rows[part] += number
-    told = _few((part.start, part.end, number) for part, number in rows.items())
-    parts = joined(IntervalSet.of(part for one in found for part in one.ranges), MOST_PARTS)
-    return Changed(parts, tuple((Interval(start, end), number) for start, end, number in told))
+        return Changed(joined(parts, MOST_PARTS), few((Interval(start, end), rows) for start, end, rows in told))
 
 
 def counts(positions: pa.ChunkedArray) -> pa.Table:
@@ -97,15 +82,6 @@ def counted_at(rows: Mapping[int, int]) -> pa.Table:
     return pa.table(found)
 
 
-def joined(parts: IntervalSet, most: int) -> IntervalSet:
-    """The same positions and more, in at most `most` parts: the narrowest gaps are filled."""
-    if len(parts) <= most:
-        return parts
-    gaps = list(zip(parts.edges[1:-1:2], parts.edges[2::2], strict=True))
-    kept = sorted(sorted(gaps, key=lambda gap: gap[0] - gap[1])[: most - 1])
-    return IntervalSet((parts.edges[0], *(edge for gap in kept for edge in gap), parts.edges[-1]))
-
-
 def floor_divided(values: pa.ChunkedArray, by: int) -> pa.ChunkedArray:
     """Rounded down, also below 0; Arrow itself rounds towards 0."""
     quotient = pc.divide(values, by)
@@ -137,11 +113,3 @@ def _cells(counted: pa.Table, axis: str) -> list[Span]:
             ordered = grouped.sort_by("cell").to_pylist()
             return [(one["position_min"], one["position_max"] + 1, one["rows_sum"]) for one in ordered]
     raise AssertionError("every grid was too fine")
-
-
-def _few(spans: Iterable[Span]) -> list[Span]:
-    """Neighbours become one until there are few enough."""
-    ordered = sorted(spans)
-    size = -(-len(ordered) // MOST_PARTS) or 1
-    groups = [ordered[at : at + size] for at in range(0, len(ordered), size)]
-    return [(g[0][0], max(end for _, end, _ in g), sum(rows for *_, rows in g)) for g in groups]

@@ -33,9 +33,9 @@ from penstock.runtime.observing import THREADS, Observer, Seen, Sight, by_log, s
 from penstock.runtime.pool import Pool
 from penstock.runtime.site import Site
 from penstock.state.store import State
+from penstock.values.changes import UNCHANGED
 from penstock.values.models import Source
 from penstock.values.records import World
-from penstock.values.tasks import UNCHANGED
 
 LOOK_SECONDS = 10.0
 """Then others have their turn; what was seen is kept."""

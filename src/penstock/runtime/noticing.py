@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from penstock.values.changes import UNCHANGED, Changed, CommitChanges, LogChanges, merged
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.values.models import Dependency, Graph, IntervalModel, Source
 from penstock.values.records import SourceRecord, World
-from penstock.values.tasks import UNCHANGED, Changed
-
-if TYPE_CHECKING:
-    from penstock.engine.changes import CommitChanges, LogChanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +61,6 @@ def judged(found: LogChanges, expired_pos: int | None, read: IntervalSet) -> Not
 
     Nothing below what has expired is a change: there is nothing left to compute it with.
     """
-    from penstock.engine.tally import together  # Arrow comes with it, and most looks find nothing
-
     pending: list[Changed] = []
     ignored: list[Changed] = []
     for one in found.commits:
@@ -81,7 +75,7 @@ def judged(found: LogChanges, expired_pos: int | None, read: IntervalSet) -> Not
         pending.append(one.changed)
         if expired_pos is not None and one.changed.ranges.within(MIN_POSITION, expired_pos):
             ignored.append(_below(one.changed, expired_pos))
-    changed = _from(together(pending), MIN_POSITION if expired_pos is None else expired_pos)
+    changed = _from(merged(pending), MIN_POSITION if expired_pos is None else expired_pos)
     return Noticed(changed, expired_pos, bool(ignored), _row_count(ignored))
 
 

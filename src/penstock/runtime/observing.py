@@ -30,15 +30,15 @@ from penstock.runtime.logs import log
 from penstock.runtime.noticing import Noticed, anybody_cares, interesting, judged, lowered, newest, replaced
 from penstock.runtime.site import Site, position_column
 from penstock.state.store import State
+from penstock.values.changes import UNCHANGED, Changed
 from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.models import Source
 from penstock.values.models.axis import SECOND
 from penstock.values.records import SourceRecord, World
-from penstock.values.tasks import UNCHANGED, Changed
 
 if TYPE_CHECKING:
-    from penstock.engine.changes import LogChanges
     from penstock.engine.foreign import ForeignSeen
+    from penstock.values.changes import LogChanges
 
 Scan = Literal["full", "incremental"]
 _SHOWN_OUTPUT = 300

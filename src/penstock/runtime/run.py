@@ -143,7 +143,7 @@ def _running(
         cancel(workspace.engine, lease)
 
     def site(world: World, _: State) -> Site | None:
-        return None if superseded(workspace.project, world) else workspace.site
+        return None if superseded(workspace.project.revision, world) else workspace.site
 
     def staff() -> Crew:
         """Only when there is work: to find out that there is none takes no worker."""
@@ -184,7 +184,7 @@ class _Run:
         """What died before this run is tried again, what dies in it is not."""
         while True:
             world = self._look()
-            if superseded(self._workspace.project, world):
+            if superseded(self._workspace.project.revision, world):
                 return self._leave(summary)
             added = self._enqueue(world)
             self._claim(world, added)
@@ -219,7 +219,7 @@ class _Run:
     def _look(self) -> World:
         """The world as it is after everything that can be settled without Spark."""
         world = self._state.world(self._since)
-        if superseded(self._workspace.project, world):
+        if superseded(self._workspace.project.revision, world):
             return world
         settled = settle(self._state, self._workspace.site, own_worker=self._workspace.worker, dead_since=self._since)
         if settled.took_over:

@@ -9,7 +9,6 @@ from penstock.planner.breaker import suspended_words
 from penstock.planner.consumers import offered, positioned
 from penstock.planner.grid import Grid
 from penstock.planner.observation import Input, Observation
-from penstock.project import Project
 from penstock.values.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet
 from penstock.values.models import Graph, IntervalModel, Source
 from penstock.values.records import Generation, SourceRecord, SuspensionRecord, Work, World
@@ -54,9 +53,9 @@ def stale_cells(model: IntervalModel, generation: Generation) -> IntervalSet:
     return cells & generation.covered if cells else NOTHING
 
 
-def superseded(project: Project, world: World) -> bool:
-    """Whether another revision is active: the tables are no longer those that this project's queries fill."""
-    return world.revision not in (None, project.revision)
+def superseded(revision: str, world: World) -> bool:
+    """Whether another revision is active: the tables are no longer those that this one's queries fill."""
+    return world.revision not in (None, revision)
 
 
 def without_own(seen: Observation, scope: IntervalSet) -> Observation:

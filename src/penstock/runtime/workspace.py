@@ -171,7 +171,7 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 
 def applied(workspace: Workspace, world: World) -> None:
     """That the tables were built from the files as they are now; a UsageError when they were not."""
-    if superseded(workspace.project, world):
+    if superseded(workspace.project.revision, world):
         raise UsageError("the project was changed since it was applied", hint="penstock run builds what changed first")
 
 

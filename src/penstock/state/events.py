@@ -11,7 +11,7 @@ from penstock.state import told
 from penstock.state.connection import Database, storable
 from penstock.state.invalidation import Mark, Wish, find_mark, known_wish, note, store
 from penstock.state.pins import News, has_read, standing
-from penstock.state.told import StoredTold
+from penstock.state.told import StoredCounts
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
 from penstock.values.records import Asking, Recorded
 from penstock.values.tasks import Frontier
@@ -29,7 +29,7 @@ class _Event:
     table_id: str | None
     snapshot: int | None
     ranges: IntervalSet
-    told: StoredTold
+    told: StoredCounts
     attempts: int
     last_error: str | None
 

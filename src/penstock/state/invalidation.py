@@ -12,7 +12,8 @@ from penstock.state import pins, told
 from penstock.state.connection import Database, storable
 from penstock.state.folding import Kind
 from penstock.state.pins import News, Preferred, standing
-from penstock.state.told import StoredTold, Told
+from penstock.state.told import StoredCounts
+from penstock.values.changes import RowCounts
 from penstock.values.intervals import NOTHING, Interval, IntervalSet
 from penstock.values.records import Cause, Recorded
 from penstock.values.tasks import Frontier
@@ -58,7 +59,7 @@ class Wish:
     cause: Cause
     key: str | None = None
     row_filter: str | None = None
-    told: Told = ()
+    told: RowCounts = ()
 
 
 def invalidate(
@@ -170,7 +171,7 @@ def store(database: Database, wish: Wish, marks: Sequence[Mark]) -> int:
         actor=wish.actor,
         cause=wish.cause,
         row_filter=None if wish.row_filter is None else storable(wish.row_filter),
-        told=told.stored(told.together([wish.told])),
+        told=told.stored([wish.told]),
         input_generation=wish.news.generation,
         input_table_id=wish.news.table_id,
         input_snapshot=wish.news.snapshot,
@@ -203,11 +204,11 @@ def _absorb(database: Database, number: int, wish: Wish) -> None:
             "extend_invalidation",
             invalidation=number,
             ranges=IntervalSet.of(part for ranges in (wish.ranges, *(one for one, _ in taken)) for part in ranges),
-            told=told.stored(told.together([wish.told, *(rows for _, rows in taken)])),
+            told=told.stored([wish.told, *(rows for _, rows in taken)]),
         )
 
 
-def _taken(ranges: IntervalSet, told_: StoredTold) -> tuple[IntervalSet, Told]:
+def _taken(ranges: IntervalSet, told_: StoredCounts) -> tuple[IntervalSet, RowCounts]:
     return ranges, told.loaded(told_)
 
 

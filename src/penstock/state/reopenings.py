@@ -8,7 +8,8 @@ from datetime import datetime
 
 from penstock.state import told
 from penstock.state.connection import Database
-from penstock.state.told import StoredTold
+from penstock.state.told import StoredCounts
+from penstock.values.changes import rows_within
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, IntervalSet
 from penstock.values.records import Cause, Generation, Reopened, ReopeningRecord
 
@@ -31,7 +32,7 @@ class _Row:
     reason: str
     actor: str
     snapshot: int | None
-    told: StoredTold
+    told: StoredCounts
     changed: IntervalSet
     ranges: IntervalSet
     remaining: IntervalSet
@@ -53,7 +54,7 @@ class _Row:
             self.reason,
             self.actor,
             self.snapshot,
-            told.rows_within(told.loaded(self.told), self.changed, read),
+            rows_within(told.loaded(self.told), self.changed, read),
             self.ranges & scope,
             self.remaining & scope,
             self.created_at,

@@ -9,8 +9,8 @@ from psycopg.types.json import Jsonb
 
 from penstock.state import told
 from penstock.state.connection import Database, storable
+from penstock.values.changes import UNCHANGED, Changed
 from penstock.values.records import SourceRecord
-from penstock.values.tasks import UNCHANGED, Changed
 
 SCAN_SECONDS = 600.0
 """A scan that takes longer may have been lost with its worker."""
@@ -43,7 +43,7 @@ def record_source(
                 table_id=record.table_id,
                 snapshot=None if _went_back(record, expected_snapshot) else record.snapshot,
                 ranges=changed.ranges,
-                told=told.stored(told.together([changed.rows])),
+                told=told.stored([changed.rows]),
             )
             database.run("wake")
     return True

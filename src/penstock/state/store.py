@@ -39,6 +39,7 @@ from penstock.state.history import tasks as past_tasks
 from penstock.state.invalidation import Wish
 from penstock.state.pins import News
 from penstock.state.world import Memory
+from penstock.values.changes import UNCHANGED, Changed
 from penstock.values.intervals import IntervalSet
 from penstock.values.records import (
     Asking,
@@ -56,7 +57,7 @@ from penstock.values.records import (
     WorkerRecord,
     World,
 )
-from penstock.values.tasks import UNCHANGED, Changed, Cost, Frontier, Lease, Order
+from penstock.values.tasks import Cost, Frontier, Lease, Order
 
 
 class State:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 from uuid import UUID
 
-from penstock.values.intervals import NOTHING, Interval, IntervalSet
+from penstock.values.intervals import Interval, IntervalSet
 
 Lane = Literal["forward", "backfill", "repair"]
 TaskState = Literal["queued", "running", "retrying", "succeeded", "dead", "cancelled", "superseded"]
@@ -30,20 +30,6 @@ class Pin:
 
 Frontier = Mapping[str, Pin]
 """The pinned inputs of one attempt, by model name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """Where rows of a table are no longer what they were, and how many of them where that is known."""
-
-    ranges: IntervalSet
-    rows: tuple[tuple[Interval, int], ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.ranges)
-
-
-UNCHANGED = Changed(NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
