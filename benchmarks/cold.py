@@ -17,8 +17,8 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from penstock.state.embedded.patience import poll
-from penstock.state.embedded.server import EmbeddedPostgres
+from penstock.embedded.patience import poll
+from penstock.embedded.server import EmbeddedPostgres
 from places import scratch
 from results import arguments, report
 

@@ -9,10 +9,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from penstock.embedded.server import EmbeddedPostgres
 from penstock.runtime.progress import Silent
 from penstock.runtime.run import run
 from penstock.runtime.workspace import apply, open_workspace
-from penstock.state.embedded.server import EmbeddedPostgres
 from places import scratch
 from results import arguments, report
 

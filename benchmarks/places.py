@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.state.embedded.server import EmbeddedPostgres
+from penstock.embedded.server import EmbeddedPostgres
 
 
 @contextmanager

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from idle_up import cpu_seconds
+from penstock.embedded.server import EmbeddedPostgres
 from penstock.runtime.progress import Silent
 from penstock.runtime.run import observe
 from penstock.runtime.workspace import open_workspace
-from penstock.state.embedded.server import EmbeddedPostgres
 from places import scratch
 from results import arguments, report
 

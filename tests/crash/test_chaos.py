@@ -26,9 +26,9 @@ from number_world import NumberWorld, is_stopped
 from postgres_server import PostgresServer, own_server
 from processes import Resident, Residents, Role
 
+from penstock.embedded.patience import poll
+from penstock.embedded.server import EmbeddedPostgres
 from penstock.runtime.workspace import Workspace
-from penstock.state.embedded.patience import poll
-from penstock.state.embedded.server import EmbeddedPostgres
 from penstock.state.store import State
 from penstock.values.intervals import ranges
 

@@ -28,10 +28,10 @@ from number_world import NumberWorld
 from postgres_server import PostgresServer, own_server
 from processes import Resident, Residents, Role, unrest
 
+from penstock.embedded.patience import poll
+from penstock.embedded.server import EmbeddedPostgres
 from penstock.runtime.status import status
 from penstock.runtime.workspace import Workspace
-from penstock.state.embedded.patience import poll
-from penstock.state.embedded.server import EmbeddedPostgres
 from penstock.state.store import State
 
 SECONDS = float(os.environ.get("PENSTOCK_CHAOS_SECONDS", "0")) / 2

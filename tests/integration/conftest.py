@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pytest
 
-from penstock.state.embedded.server import EmbeddedPostgres
+from penstock.embedded.server import EmbeddedPostgres
 from penstock.state.store import State
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.records import Definition, Generation

@@ -13,13 +13,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from penstock.state.embedded import account as accounts
-from penstock.state.embedded import attachment, configuration, launch, place
-from penstock.state.embedded.account import UNUSED, Account, entry, unused
-from penstock.state.embedded.locks import try_lock
-from penstock.state.embedded.patience import poll
-from penstock.state.embedded.place import Place, read_place
-from penstock.state.embedded.server import EmbeddedPostgres
+from penstock.embedded import account as accounts
+from penstock.embedded import attachment, configuration, launch, place
+from penstock.embedded.account import UNUSED, Account, entry, unused
+from penstock.embedded.locks import try_lock
+from penstock.embedded.patience import poll
+from penstock.embedded.place import Place, read_place
+from penstock.embedded.server import EmbeddedPostgres
 
 ENVIRON = {"PATH": os.environ["PATH"], "PENSTOCK_PG_LINGER": "0"}
 NOBODY = Account(65534, 65534)
@@ -166,7 +166,7 @@ def test_a_number_is_nobodys_and_mostly_the_same() -> None:
 SAYS = """
 import os, sys
 from pathlib import Path
-from penstock.state.embedded.server import EmbeddedPostgres
+from penstock.embedded.server import EmbeddedPostgres
 print(*EmbeddedPostgres.inspect(Path(sys.argv[1]), os.environ).problems)
 """
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from penstock.embedded import attachment, watch
+from penstock.embedded.locks import try_lock
+from penstock.embedded.patience import poll
+from penstock.embedded.place import Place, control_folder, read_place
+from penstock.embedded.server import EmbeddedPostgres
 from penstock.errors import StateError
-from penstock.state.embedded import attachment, watch
-from penstock.state.embedded.locks import try_lock
-from penstock.state.embedded.patience import poll
-from penstock.state.embedded.place import Place, control_folder, read_place
-from penstock.state.embedded.server import EmbeddedPostgres
 
 AT_ONCE = {"PATH": os.environ["PATH"], "PENSTOCK_PG_LINGER": "0"}
 LONG = AT_ONCE | {"PENSTOCK_PG_LINGER": "600"}
@@ -29,7 +29,7 @@ SOURCES = Path(attachment.__file__).parents[3]
 CLIENT = """
 import os, sys
 from pathlib import Path
-from penstock.state.embedded.server import EmbeddedPostgres
+from penstock.embedded.server import EmbeddedPostgres
 with EmbeddedPostgres.attach(Path(sys.argv[1]), os.environ):
     print("attached", flush=True)
     sys.stdin.read()

@@ -14,14 +14,14 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from penstock.embedded import binaries, place
+from penstock.embedded.account import Account, server_accounts
+from penstock.embedded.filesystem import is_network
+from penstock.embedded.locks import try_lock
+from penstock.embedded.patience import poll
+from penstock.embedded.place import Place, candidates, control_folder, read_place, reason_against
+from penstock.embedded.server import EmbeddedPostgres
 from penstock.errors import StateError
-from penstock.state.embedded import binaries, place
-from penstock.state.embedded.account import Account, server_accounts
-from penstock.state.embedded.filesystem import is_network
-from penstock.state.embedded.locks import try_lock
-from penstock.state.embedded.patience import poll
-from penstock.state.embedded.place import Place, candidates, control_folder, read_place, reason_against
-from penstock.state.embedded.server import EmbeddedPostgres
 
 ENVIRON = {"PATH": os.environ["PATH"], "PENSTOCK_PG_LINGER": "0"}
 SOURCES = Path(place.__file__).parents[3]
@@ -33,7 +33,7 @@ USER_STORY = """
 import os, sys
 from pathlib import Path
 import psycopg
-from penstock.state.embedded.server import EmbeddedPostgres
+from penstock.embedded.server import EmbeddedPostgres
 project = Path(sys.argv[1])
 with EmbeddedPostgres.attach(project, os.environ) as server, psycopg.connect(server.dsn) as line:
     line.execute("create table seen as select 1")

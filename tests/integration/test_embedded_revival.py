@@ -17,12 +17,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from penstock.embedded import attachment
+from penstock.embedded.locks import try_lock
+from penstock.embedded.patience import poll
+from penstock.embedded.place import Place, control_folder, read_place
+from penstock.embedded.server import EmbeddedPostgres
 from penstock.errors import StateError
-from penstock.state.embedded import attachment
-from penstock.state.embedded.locks import try_lock
-from penstock.state.embedded.patience import poll
-from penstock.state.embedded.place import Place, control_folder, read_place
-from penstock.state.embedded.server import EmbeddedPostgres
 
 ENVIRON = {"PATH": os.environ["PATH"], "PENSTOCK_PG_LINGER": "0"}
 SOURCES = Path(attachment.__file__).parents[3]
@@ -32,7 +32,7 @@ CLIENT = """
 import os, sys
 from pathlib import Path
 import psycopg
-from penstock.state.embedded.server import EmbeddedPostgres
+from penstock.embedded.server import EmbeddedPostgres
 project = Path(sys.argv[1])
 with EmbeddedPostgres.attach(project, os.environ) as server:
     print("attached", flush=True)

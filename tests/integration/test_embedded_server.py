@@ -17,13 +17,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from penstock.embedded import attachment, watch
+from penstock.embedded.locks import try_lock
+from penstock.embedded.patience import poll
+from penstock.embedded.place import Place, control_folder, read_place
+from penstock.embedded.server import EmbeddedPostgres, refuse_platform
 from penstock.errors import StateError
 from penstock.state.connection import Database
-from penstock.state.embedded import attachment, watch
-from penstock.state.embedded.locks import try_lock
-from penstock.state.embedded.patience import poll
-from penstock.state.embedded.place import Place, control_folder, read_place
-from penstock.state.embedded.server import EmbeddedPostgres, refuse_platform
 
 ENVIRON = {"PATH": os.environ["PATH"], "PENSTOCK_PG_LINGER": "0"}
 SOURCES = Path(attachment.__file__).parents[3]
@@ -33,7 +33,7 @@ CLIENT = """
 import os, sys
 from pathlib import Path
 import psycopg
-from penstock.state.embedded.server import EmbeddedPostgres
+from penstock.embedded.server import EmbeddedPostgres
 with EmbeddedPostgres.attach(Path(sys.argv[1]), os.environ) as server, psycopg.connect(server.dsn) as line:
     line.execute("select 1")
     print(EmbeddedPostgres.inspect(Path(sys.argv[1]), os.environ).running_pid, flush=True)

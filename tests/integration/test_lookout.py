@@ -21,6 +21,7 @@ from object_store import ObjectStore, object_store
 from residents import covers, everything, residing, until
 from table_eyes import TableEyes
 
+from penstock.embedded.patience import poll
 from penstock.engine import evicting
 from penstock.engine.store_client import StoreClient
 from penstock.errors import SourceError
@@ -34,7 +35,6 @@ from penstock.runtime.observing import Observer, Seen, Sight, keep
 from penstock.runtime.pool import Pool
 from penstock.runtime.progress import Silent
 from penstock.runtime.workspace import Workspace, apply
-from penstock.state.embedded.patience import poll
 from penstock.values.intervals import ranges
 from penstock.values.models import Source
 from penstock.values.records import SourceRecord, World

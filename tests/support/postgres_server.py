@@ -18,13 +18,13 @@ from typing import Self
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from penstock.state.embedded.account import usable_accounts
-from penstock.state.embedded.binaries import find, programs_for
-from penstock.state.embedded.cluster import USER, make_cluster, password
-from penstock.state.embedded.folders import make_folders
-from penstock.state.embedded.locks import lock, try_lock
-from penstock.state.embedded.patience import poll
-from penstock.state.embedded.place import Place, control_folder, reason_against_home
+from penstock.embedded.account import usable_accounts
+from penstock.embedded.binaries import find, programs_for
+from penstock.embedded.cluster import USER, make_cluster, password
+from penstock.embedded.folders import make_folders
+from penstock.embedded.locks import lock, try_lock
+from penstock.embedded.patience import poll
+from penstock.embedded.place import Place, control_folder, reason_against_home
 
 HOST = "127.0.0.1"
 _SECONDS = 60.0

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
+from penstock.embedded.server import EmbeddedPostgres
 from penstock.engine import java
 from penstock.engine.jars import DELTA, jars_ready
 from penstock.engine.probe import put_if_absent
@@ -17,7 +18,6 @@ from penstock.project import Project, load, project_root
 from penstock.runtime.site import Site
 from penstock.runtime.workspace import cache_folder
 from penstock.secrets import concealed
-from penstock.state.embedded.server import EmbeddedPostgres
 from penstock.state.store import State
 from penstock.values.models import Source
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from penstock.state.embedded.binaries import Programs
-from penstock.state.embedded.folders import make_folders, write_private
-from penstock.state.embedded.place import Place
+from penstock.embedded.binaries import Programs
+from penstock.embedded.folders import make_folders, write_private
+from penstock.embedded.place import Place
 
 PORT = 5432
 _FILES = {

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from penstock.embedded.patience import poll
 from penstock.errors import StateError
-from penstock.state.embedded.patience import poll
 
 _WAIT_SECONDS = 180.0
 

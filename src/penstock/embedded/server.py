@@ -38,7 +38,7 @@ class EmbeddedPostgres:
     def attach(cls, project: Path, environ: Mapping[str, str]) -> EmbeddedPostgres:
         """Start the server if it does not run; it stays until `close`, or until this process ends in any way."""
         refuse_platform(os.name)
-        from penstock.state.embedded import attachment  # noqa: PLC0415 (needs modules that Windows lacks)
+        from penstock.embedded import attachment  # noqa: PLC0415 (needs modules that Windows lacks)
 
         project = project.resolve()
         try:
@@ -79,7 +79,7 @@ class EmbeddedPostgres:
     def inspect(project: Path, environ: Mapping[str, str]) -> Inspection:
         """What there is, without starting or making anything."""
         refuse_platform(os.name)
-        from penstock.state.embedded import attachment  # noqa: PLC0415 (needs modules that Windows lacks)
+        from penstock.embedded import attachment  # noqa: PLC0415 (needs modules that Windows lacks)
 
         return attachment.inspect(project.resolve(), environ)
 

@@ -6,10 +6,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 
+from penstock.embedded.account import Account, usable_accounts
+from penstock.embedded.folders import give_all
+from penstock.embedded.place import Place, control_folder, pass_through, write_place
 from penstock.errors import StateError
-from penstock.state.embedded.account import Account, usable_accounts
-from penstock.state.embedded.folders import give_all
-from penstock.state.embedded.place import Place, control_folder, pass_through, write_place
 
 
 def hand_over(place: Place, environ: Mapping[str, str]) -> Place:

@@ -18,18 +18,18 @@ from pathlib import Path
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
+from penstock.embedded import watch
+from penstock.embedded.account import Account, described, usable_accounts
+from penstock.embedded.binaries import Programs, find, programs_for, programs_in
+from penstock.embedded.cluster import USER, make_cluster, password, refuse_other_version
+from penstock.embedded.configuration import PORT
+from penstock.embedded.folders import make_folders
+from penstock.embedded.handover import hand_over
+from penstock.embedded.launch import Up, answering, ensure_watcher, launch, up_or_down
+from penstock.embedded.locks import lock, locked
+from penstock.embedded.place import Place, control_folder, read_place, refuse, settle
+from penstock.embedded.server import Inspection
 from penstock.errors import StateError
-from penstock.state.embedded import watch
-from penstock.state.embedded.account import Account, described, usable_accounts
-from penstock.state.embedded.binaries import Programs, find, programs_for, programs_in
-from penstock.state.embedded.cluster import USER, make_cluster, password, refuse_other_version
-from penstock.state.embedded.configuration import PORT
-from penstock.state.embedded.folders import make_folders
-from penstock.state.embedded.handover import hand_over
-from penstock.state.embedded.launch import Up, answering, ensure_watcher, launch, up_or_down
-from penstock.state.embedded.locks import lock, locked
-from penstock.state.embedded.place import Place, control_folder, read_place, refuse, settle
-from penstock.state.embedded.server import Inspection
 
 # Whatever libpq would otherwise take from a PG* variable, in the words that it takes for "nothing special".
 _NOTHING_FROM_OUTSIDE = {
