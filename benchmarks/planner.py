@@ -6,10 +6,10 @@ import statistics
 import time
 from collections.abc import Callable
 
-from penstock.planner.explain import explain
-from penstock.planner.observation import Input, Observation
-from penstock.planner.plan import plan, recheck
-from penstock.planner.ready import gaps
+from penstock.planner.readiness.explain import explain
+from penstock.planner.readiness.observation import Input, Observation
+from penstock.planner.readiness.plan import plan, recheck
+from penstock.planner.readiness.ready import gaps
 from penstock.values.intervals import MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.values.models import Chunking, Dependency, IntervalModel
 from penstock.values.tasks import Order

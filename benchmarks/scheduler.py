@@ -16,11 +16,11 @@ from typing import ParamSpec, TypeVar
 import pyarrow as pa
 from deltalake import write_deltalake
 
+from penstock.planner.policy.triggers import Triggers
 from penstock.runtime.metrics import Metrics
 from penstock.runtime.observing import Observer
 from penstock.runtime.revisions import Revisions
 from penstock.runtime.scheduler import Scheduler
-from penstock.runtime.triggers import Triggers
 from penstock.runtime.workspace import Workspace, apply, open_workspace
 from penstock.state.store import State
 from places import scratch

@@ -20,7 +20,7 @@ from oracle import holds
 from simulated_project import environ
 
 from penstock.engine.job import Step
-from penstock.planner.selection import Pattern, Selection
+from penstock.planner.policy.selection import Pattern, Selection
 from penstock.project import Project, unpack
 from penstock.runtime.bell import Stop, listening
 from penstock.runtime.crew import Crew

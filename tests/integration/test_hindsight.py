@@ -15,7 +15,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from penstock.engine import changes
-from penstock.planner import lanes
+from penstock.planner.readiness import lanes
 from penstock.state.publication import Publication
 from penstock.values.intervals import IntervalSet
 from penstock.values.tasks import Commit

@@ -12,7 +12,7 @@ from faults import Fault, Killed, raising
 from rounds import rounds
 
 from penstock.engine.job import Job, Staged, Step
-from penstock.runtime import triggers
+from penstock.planner.policy import triggers
 from penstock.values.intervals import NOTHING, IntervalSet, ranges
 
 SOURCE = "axis: number\ncompleteness: inclusive\nscan: {incremental: 1s, full: 1h}\n"

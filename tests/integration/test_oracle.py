@@ -19,11 +19,11 @@ from oracle import expected, holds
 from rounds import Sure
 
 from penstock.engine.job import Step
-from penstock.planner.plan import plan
+from penstock.planner.observations import Survey
+from penstock.planner.readiness.plan import plan
 from penstock.runtime.observing import keep
 from penstock.runtime.settling import settle
 from penstock.runtime.site import Site
-from penstock.runtime.survey import Survey
 from penstock.runtime.work import Bench, work
 from penstock.runtime.workspace import apply, no_step
 from penstock.state.store import State

@@ -12,8 +12,9 @@ from deployment import Deployment, commit
 from inline_vectors import delete_by_vector
 
 from penstock.engine import changes, touched
-from penstock.runtime import noticing, work
-from penstock.runtime.noticing import judged
+from penstock.planner.change import source_changes as noticing
+from penstock.planner.change.source_changes import judged
+from penstock.runtime import work
 from penstock.runtime.observing import Observer, Sight
 from penstock.runtime.rerunning import record, request
 from penstock.values.changes import UNCHANGED, Changed

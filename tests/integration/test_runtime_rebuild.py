@@ -9,7 +9,7 @@ from deployment import Deployment, commit, served
 from faults import Fault, Killed, raising
 
 from penstock.errors import EngineError
-from penstock.planner.observation import Observation
+from penstock.planner.readiness.observation import Observation
 from penstock.runtime import run
 from penstock.runtime.changes import needs_consent, planned_changes
 from penstock.runtime.definitions import definitions

@@ -17,8 +17,9 @@ from psycopg.conninfo import make_conninfo
 from residents import covers, everything, residing, until
 
 from penstock.errors import StateError
+from penstock.planner.policy import triggers
 from penstock.runtime import heartbeat as beating
-from penstock.runtime import roles, scheduler, triggers, worker
+from penstock.runtime import roles, scheduler, worker
 from penstock.runtime.explaining import explained
 from penstock.runtime.history import task_rows
 from penstock.runtime.progress import Silent

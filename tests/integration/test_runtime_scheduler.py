@@ -10,8 +10,8 @@ from deployment import Deployment
 from table_eyes import TableEyes
 
 from penstock.errors import BusyError
-from penstock.planner.observation import Observation
-from penstock.planner.plan import Decision, plan
+from penstock.planner.readiness.observation import Observation
+from penstock.planner.readiness.plan import Decision, plan
 from penstock.runtime.metrics import Metrics
 from penstock.runtime.revisions import Revisions
 from penstock.runtime.scheduler import Scheduler

@@ -22,8 +22,8 @@ from memory_observer import MemoryObserver
 from simulated_life import Life, own_story, story
 from simulation import simulating
 
+from penstock.planner.change.source_changes import Noticed
 from penstock.runtime import work
-from penstock.runtime.noticing import Noticed
 from penstock.state import failure, invalidation, publication, queue, world
 from penstock.state.folding import Fold
 from penstock.state.publication import Publication

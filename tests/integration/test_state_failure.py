@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from penstock.errors import ErrorClass, LeaseLostError
-from penstock.state.retry import MOST_PARTS_ALIKE, Die, Ending, Family, Retry, Split, next_step
+from penstock.planner.policy.retry import MOST_PARTS_ALIKE, Die, Ending, Family, Retry, Split, next_step
 from penstock.state.statements import statements
 from penstock.state.store import State
 from penstock.values.intervals import NOTHING, ranges

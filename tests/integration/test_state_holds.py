@@ -11,10 +11,10 @@ from deployment import Deployment
 from faults import Fault, raising
 
 from penstock.errors import EngineError
-from penstock.planner.plan import plan
-from penstock.runtime.survey import Survey
+from penstock.planner.observations import Survey
+from penstock.planner.policy.retry import Die, Ending, Retry, hold_seconds, next_step
+from penstock.planner.readiness.plan import plan
 from penstock.state import failure
-from penstock.state.retry import Die, Ending, Retry, hold_seconds, next_step
 from penstock.state.statements import statements
 from penstock.values.intervals import NOTHING, IntervalSet, ranges
 from penstock.values.records import Work

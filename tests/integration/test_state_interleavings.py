@@ -12,7 +12,7 @@ from observations import record
 from orderings import orders
 from reaches import same
 
-from penstock.planner.coverage import Coverage, invalidated, published
+from penstock.planner.change.coverage import Coverage, invalidated, published
 from penstock.state import events, invalidation, pins
 from penstock.state.statements import statements
 from penstock.values.changes import Changed

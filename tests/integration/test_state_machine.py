@@ -30,13 +30,14 @@ from trial import MODELS, Trial, mixed
 from penstock.engine.job import HeadMoved, Staged, Step
 from penstock.engine.publish import FileSetChanged
 from penstock.errors import ErrorClass
+from penstock.planner.policy import retry
 from penstock.runtime import heartbeat as heartbeats
 from penstock.runtime.heartbeat import MARGIN_SECONDS, Heartbeat
 from penstock.runtime.progress import Silent
 from penstock.runtime.run import observe
 from penstock.runtime.work import Bench, work
 from penstock.runtime.workspace import Workspace, apply
-from penstock.state import invalidation, retry
+from penstock.state import invalidation
 from penstock.state.statements import statements
 from penstock.state.workers import LEASE_SECONDS
 from penstock.values.intervals import Interval

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import ConflictError, LeaseLostError, StateError
-from penstock.planner.coverage import invalidated, published
+from penstock.planner.change.coverage import invalidated, published
 from penstock.state import invalidation
 from penstock.state.folding import Fold, SignedRun, extended
 from penstock.state.publication import Publication

@@ -228,7 +228,7 @@ def test_a_day_of_late_looks_gives_every_slot_its_own_time() -> None:
 
 
 def test_counting_from_the_look_would_drift(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.planner import cadence
+    from penstock.planner.policy import cadence
     from penstock.state import schedules as module
 
     monkeypatch.setattr(module, "following", lambda one, after, anchor: cadence.following(one, after, anchor=after))

@@ -8,9 +8,9 @@ import pytest
 from observations import record
 
 from penstock.errors import ErrorClass
-from penstock.planner.breaker import MOST_ALIKE
+from penstock.planner.policy.breaker import MOST_ALIKE
+from penstock.planner.policy.retry import MOST_PARTS_ALIKE, Family
 from penstock.state import failure
-from penstock.state.retry import MOST_PARTS_ALIKE, Family
 from penstock.state.statements import statements
 from penstock.values.changes import Changed
 from penstock.values.intervals import NOTHING, Interval, ranges

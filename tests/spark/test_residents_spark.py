@@ -23,9 +23,9 @@ from residents import covers, residing, until
 
 from penstock.engine.session import Session
 from penstock.engine.stage import group
+from penstock.planner.change.source_changes import Noticed
 from penstock.runtime import heartbeat as beating
 from penstock.runtime import roles
-from penstock.runtime.noticing import Noticed
 from penstock.runtime.observing import Observer
 from penstock.runtime.workspace import apply
 from penstock.values.changes import UNCHANGED

@@ -11,7 +11,7 @@ from uuid import UUID
 from invariants import violations
 
 from penstock.errors import LeaseLostError
-from penstock.planner.breaker import pieces
+from penstock.planner.policy.breaker import pieces
 from penstock.state import folding
 from penstock.state.store import State
 from penstock.values.intervals import NOTHING, IntervalSet

@@ -11,7 +11,7 @@ from memory_engine import MemoryEngine
 from memory_tables import MemorySnapshot
 
 from penstock.engine.observe import Bounds, complete_bounds, merged_bounds
-from penstock.runtime.noticing import Noticed, judged
+from penstock.planner.change.source_changes import Noticed, judged
 from penstock.runtime.observing import Sight, completeness, scan_periods
 from penstock.runtime.site import Site
 from penstock.state.store import State

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.planner.observation import Input, Observation, Wait
-from penstock.planner.plan import plan
+from penstock.planner.readiness.observation import Input, Observation, Wait
+from penstock.planner.readiness.plan import plan
 from penstock.values.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet, ranges
 from penstock.values.models import Chunking, Dependency, Group, IntervalModel
 from penstock.values.tasks import Order

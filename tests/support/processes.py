@@ -19,8 +19,8 @@ from typing import IO, Literal, Self
 from deltalake import DeltaTable
 from deployment import Deployment
 
-from penstock.planner.plan import plan
-from penstock.runtime.survey import Survey
+from penstock.planner.observations import Survey
+from penstock.planner.readiness.plan import plan
 from penstock.runtime.workspace import Workspace
 from penstock.values.models import IntervalModel, Source
 from penstock.values.records import World

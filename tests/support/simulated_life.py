@@ -15,10 +15,10 @@ from simulation import CALM, SCHEMA, Simulation, simulating
 from turns import Process
 
 from penstock.errors import ConflictError, UnknownModelError
-from penstock.planner.consumers import affected
-from penstock.planner.plan import plan
-from penstock.runtime.recompute import carried, covered
-from penstock.runtime.survey import Survey
+from penstock.planner.change.consumers import affected
+from penstock.planner.change.reach import carried, covered
+from penstock.planner.observations import Survey
+from penstock.planner.readiness.plan import plan
 from penstock.state.pins import News
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
 from penstock.values.tasks import Order

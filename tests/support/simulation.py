@@ -24,7 +24,7 @@ from simulated_project import environ, revisions
 from turns import Process
 
 from penstock.errors import ConflictError, EngineError, StateError
-from penstock.planner.selection import Pattern, Selection
+from penstock.planner.policy.selection import Pattern, Selection
 from penstock.project import Project
 from penstock.runtime import crew as crews
 from penstock.runtime import heartbeat, patience

@@ -15,7 +15,7 @@ from account import MAX_INFLIGHT, RETRIES, Account, Build, Worker
 from kept import empty, stop_clock
 
 from penstock.errors import ErrorClass, StateError
-from penstock.planner.coverage import invalidated, published
+from penstock.planner.change.coverage import invalidated, published
 from penstock.state import failure
 from penstock.state.store import State
 from penstock.values.intervals import IntervalSet

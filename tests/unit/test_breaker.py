@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.planner.breaker import (
+from penstock.planner.policy.breaker import (
     MOST_ALIKE,
     Chunks,
     Failed,

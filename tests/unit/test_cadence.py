@@ -16,8 +16,8 @@ from fuzzing import effort
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.planner import cadence as cadence_module
-from penstock.planner.cadence import PATTERN, Cadence, Cron, Every, following, parse
+from penstock.planner.policy import cadence as cadence_module
+from penstock.planner.policy.cadence import PATTERN, Cadence, Cron, Every, following, parse
 from penstock.state import schedules as schedules_module
 from penstock.state.schedules import due_slots
 from penstock.values.records import ScheduleRecord

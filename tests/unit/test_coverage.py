@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.planner.coverage import Coverage, invalidated, published
+from penstock.planner.change.coverage import Coverage, invalidated, published
 from penstock.values.intervals import NOTHING, IntervalSet, ranges
 
 Publish = Callable[[IntervalSet, IntervalSet, IntervalSet, IntervalSet], Coverage]

@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.errors import EngineError
-from penstock.planner.observation import Wait
+from penstock.planner.readiness.observation import Wait
 from penstock.runtime.metrics import Metrics
 from penstock.runtime.progress import Finished
 from penstock.values.intervals import Interval, IntervalSet, ranges

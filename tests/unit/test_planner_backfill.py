@@ -19,9 +19,9 @@ from observed import (
     waits,
 )
 
-from penstock.planner.batches import Caps
-from penstock.planner.explain import explain
-from penstock.planner.ready import gaps
+from penstock.planner.readiness.batches import Caps
+from penstock.planner.readiness.explain import explain
+from penstock.planner.readiness.ready import gaps
 from penstock.values.intervals import IntervalSet, ranges
 from penstock.values.models import Dependency, Fill, Limits, Schedules
 

@@ -16,11 +16,11 @@ from observed import (
     strict,
 )
 
-from penstock.planner.consumers import affected, offered
-from penstock.planner.explain import explain
-from penstock.planner.observation import Input, Wait
-from penstock.planner.plan import recheck
-from penstock.planner.ready import ready
+from penstock.planner.change.consumers import affected, offered
+from penstock.planner.readiness.explain import explain
+from penstock.planner.readiness.observation import Input, Wait
+from penstock.planner.readiness.plan import recheck
+from penstock.planner.readiness.ready import ready
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, Interval, ranges
 from penstock.values.models import Dependency, Limits, Schedules, Source
 from penstock.values.models.axis import position

@@ -20,9 +20,9 @@ from observed import (
     waits,
 )
 
-from penstock.planner.explain import explain
-from penstock.planner.observation import Wait
-from penstock.planner.plan import permanent_gaps, plan, recheck
+from penstock.planner.readiness.explain import explain
+from penstock.planner.readiness.observation import Wait
+from penstock.planner.readiness.plan import permanent_gaps, plan, recheck
 from penstock.values.intervals import NOTHING, Interval, ranges
 from penstock.values.models import Chunking, Fill, Limits, Schedules
 from penstock.values.tasks import Order

@@ -12,12 +12,12 @@ from fuzzing import effort
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.planner.batches import Caps
-from penstock.planner.explain import explain
-from penstock.planner.lanes import repairable
-from penstock.planner.observation import Input, Observation, Wait
-from penstock.planner.plan import plan, recheck
-from penstock.planner.ready import gaps, ready
+from penstock.planner.readiness.batches import Caps
+from penstock.planner.readiness.explain import explain
+from penstock.planner.readiness.lanes import repairable
+from penstock.planner.readiness.observation import Input, Observation, Wait
+from penstock.planner.readiness.plan import plan, recheck
+from penstock.planner.readiness.ready import gaps, ready
 from penstock.values.intervals import EVERYTHING, MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.values.models import Chunking, Dependency, Fill, IntervalModel, Limits, Schedules
 from penstock.values.tasks import Lane, Order
@@ -312,7 +312,7 @@ def _any_size(seen: Observation) -> Chunking:
 def test_looking_in_small_windows_changes_nothing(seen: Observation) -> None:
     whole, whole_ready = chunks_of(ordered(seen)), ready(seen)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(import_module("penstock.planner.ready"), "_PARTS_AT_ONCE", 1)
+        patch.setattr(import_module("penstock.planner.readiness.ready"), "_PARTS_AT_ONCE", 1)
         assert ready(seen) == whole_ready
         assert Counter(chunks_of(ordered(seen))) == Counter(whole)
 
@@ -331,7 +331,7 @@ def test_hulls_in_place_of_sets_are_found_out(monkeypatch: pytest.MonkeyPatch) -
     )
     seen = Observation(model, {"t.a": holed})
     assert ordered(seen) == []
-    module = import_module("penstock.planner.ready")
+    module = import_module("penstock.planner.readiness.ready")
     honest = module._places
 
     def hull(*arguments: object) -> IntervalSet:

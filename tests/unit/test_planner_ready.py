@@ -20,8 +20,8 @@ from observed import (
     waits,
 )
 
-from penstock.planner.explain import explain
-from penstock.planner.ready import ready
+from penstock.planner.readiness.explain import explain
+from penstock.planner.readiness.ready import ready
 from penstock.values.intervals import NOTHING, Interval, ranges
 from penstock.values.models import Dependency, Fill, Limits
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from observed import OFF, built, chunks, empty, model, observation, orders, partial, source, strict, waits
 
-from penstock.planner import lanes
-from penstock.planner.consumers import offered
-from penstock.planner.explain import explain
-from penstock.planner.observation import Observation, Wait
-from penstock.planner.plan import recheck
+from penstock.planner.change.consumers import offered
+from penstock.planner.readiness import lanes
+from penstock.planner.readiness.explain import explain
+from penstock.planner.readiness.observation import Observation, Wait
+from penstock.planner.readiness.plan import recheck
 from penstock.values.intervals import NOTHING, Interval, IntervalSet, ranges
 from penstock.values.models import Dependency, Limits, Schedules
 from penstock.values.tasks import Order

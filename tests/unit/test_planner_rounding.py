@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from observed import chunks, model, observation, orders, partial, source, strict
 
-from penstock.planner import lanes
-from penstock.planner.explain import explain
-from penstock.planner.observation import Observation
-from penstock.planner.plan import recheck
-from penstock.planner.rounding import QUERY_BYTES, Price, rounded
+from penstock.planner.readiness import lanes
+from penstock.planner.readiness.explain import explain
+from penstock.planner.readiness.observation import Observation
+from penstock.planner.readiness.plan import recheck
+from penstock.planner.readiness.rounding import QUERY_BYTES, Price, rounded
 from penstock.values.intervals import Interval, IntervalSet, ranges
 
 HOUR = 3600

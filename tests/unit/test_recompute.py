@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from observed import model, partial, strict
 
-from penstock.runtime.recompute import carried, chunk_count, descendants, gone, recompute
+from penstock.planner.change.reach import carried, chunk_count, descendants, gone, recompute
 from penstock.values.intervals import NOTHING, IntervalSet, ranges
 from penstock.values.models import Chunking, Dependency, Graph, IntervalModel, Limits, Source
 from penstock.values.records import Generation, SourceRecord, World

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from observed import model as made
 from observed import strict
 
-from penstock.planner.selection import Pattern, Selection
+from penstock.planner.policy.selection import Pattern, Selection
 from penstock.values.models import IntervalModel, Model, Source
 
 EXAMPLES = effort(25)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from observed import model, observation, source, strict
 
-from penstock.planner.explain import explain
-from penstock.planner.plan import plan
-from penstock.planner.words import length, place, span
+from penstock.planner.readiness.explain import explain
+from penstock.planner.readiness.plan import plan
+from penstock.planner.readiness.words import length, place, span
 from penstock.project import RefUse, render, unpack
 from penstock.values.intervals import Interval, ranges
 from penstock.values.models import IntervalModel

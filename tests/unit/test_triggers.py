@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.runtime.triggers import Due, Triggers
+from penstock.planner.policy.triggers import Due, Triggers
 from penstock.values.intervals import NOTHING, IntervalSet, ranges
 from penstock.values.models import Chunking, Dependency, Fill, Graph, IntervalModel, Schedules, Source
 from penstock.values.records import Generation, SourceRecord, SuspensionRecord, Work, World

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.planner.watching import (
+from penstock.planner.policy.watching import (
     FIRST_SLICE,
     GLANCE_SECONDS,
     QUIET_SECONDS,

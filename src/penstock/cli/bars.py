@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.cli.show import count
-from penstock.planner.breaker import signature
+from penstock.planner.policy.breaker import signature
 from penstock.runtime.progress import Finished, Progress
 from penstock.values.tasks import Order
 

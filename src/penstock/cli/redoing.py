@@ -17,8 +17,8 @@ from penstock.cli.options import Options
 from penstock.errors import UsageError
 
 if TYPE_CHECKING:
+    from penstock.planner.change.reach import Recompute
     from penstock.runtime.invalidating import Report
-    from penstock.runtime.recompute import Recompute
     from penstock.runtime.rerunning import Rerun
     from penstock.runtime.workspace import Workspace
     from penstock.values.intervals import IntervalSet

@@ -39,7 +39,7 @@ _ALL = _SOURCE | _BUILT
 
 
 def _schedule(also: str = "") -> Shape:
-    from penstock.planner import cadence  # noqa: PLC0415  # the planner comes with it, and few projects have schedules
+    from penstock.planner.policy import cadence  # noqa: PLC0415  # the planner comes with it, and few projects have schedules
 
     return Parsed(f"a schedule: {cadence.WRITTEN_AS}{also}", cadence.PATTERN, cadence.parse)
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from penstock.engine.glance import ends_at
 from penstock.engine.handle import open_table
 from penstock.errors import ConflictError, StateError
-from penstock.planner.words import spans
+from penstock.planner.readiness.words import spans
 from penstock.runtime.containment import contained
 from penstock.runtime.site import Site, position_column
 from penstock.state.store import State

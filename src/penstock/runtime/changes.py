@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.planner.consumers import affected
-from penstock.planner.observation import Observation
-from penstock.planner.plan import plan
+from penstock.planner.change.consumers import affected
+from penstock.planner.observations import Survey
+from penstock.planner.readiness.observation import Observation
+from penstock.planner.readiness.plan import plan
 from penstock.runtime.definitions import definitions
-from penstock.runtime.survey import Survey
 from penstock.runtime.workspace import Workspace
 from penstock.state.store import State
 from penstock.values.models import Graph, IntervalModel

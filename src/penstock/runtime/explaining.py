@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from penstock.errors import UsageError
-from penstock.planner.explain import explain
-from penstock.planner.observation import Observation
+from penstock.planner.observations import Survey
+from penstock.planner.readiness.explain import explain
+from penstock.planner.readiness.observation import Observation
 from penstock.runtime.jobs import Wanted, looks_beyond, readable, renderings
 from penstock.runtime.reopening import row
 from penstock.runtime.status import status
-from penstock.runtime.survey import Survey
 from penstock.runtime.workspace import Workspace
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.models import IntervalModel, Source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.planner.words import spans
+from penstock.planner.readiness.words import spans
 from penstock.runtime.status import iso
 from penstock.runtime.workspace import Workspace
 from penstock.state.store import State

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from math import gcd
 
 from penstock.errors import SourceError, UsageError
-from penstock.planner.consumers import affected
-from penstock.planner.grid import Grid
-from penstock.planner.words import spans
+from penstock.planner.change.consumers import affected
+from penstock.planner.change.reach import Recompute, covered, descendants, gone, recompute
+from penstock.planner.readiness.grid import Grid
+from penstock.planner.readiness.words import spans
 from penstock.runtime.matching import condition, matching
 from penstock.runtime.observing import Observer, Sight, keep
-from penstock.runtime.recompute import Recompute, covered, descendants, gone, recompute
 from penstock.runtime.workspace import Workspace, applied
 from penstock.state.pins import News
 from penstock.values.intervals import EVERYTHING, IntervalSet

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from penstock.engine.glance import Mark, goes_on, mark
 from penstock.errors import PenstockError
-from penstock.planner.watching import GLANCE_SECONDS, glance_seconds
+from penstock.planner.policy.watching import GLANCE_SECONDS, glance_seconds
 from penstock.runtime.audit import (
     STILL_LOOKING,
     Audited,

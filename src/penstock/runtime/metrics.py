@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
-from penstock.planner.observation import Wait
+from penstock.planner.readiness.observation import Wait
 from penstock.runtime.progress import Finished
 from penstock.values.records import Slot, Work, WorkerRecord, World
 from penstock.values.tasks import Order

@@ -23,11 +23,19 @@ from penstock.engine.observe import (
     observe_delta,
 )
 from penstock.errors import SourceError
-from penstock.planner.watching import FIRST_SLICE, next_slice
+from penstock.planner.change.source_changes import (
+    Noticed,
+    anybody_cares,
+    interesting,
+    judged,
+    lowered,
+    newest,
+    replaced,
+)
+from penstock.planner.policy.watching import FIRST_SLICE, next_slice
 from penstock.project import Project, ScanContext, render_bounds
 from penstock.runtime.containment import contained
 from penstock.runtime.logs import log
-from penstock.runtime.noticing import Noticed, anybody_cares, interesting, judged, lowered, newest, replaced
 from penstock.runtime.site import Site, position_column
 from penstock.state.store import State
 from penstock.values.changes import UNCHANGED, Changed

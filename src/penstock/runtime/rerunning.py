@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from penstock.errors import UsageError
-from penstock.planner.grid import Grid
+from penstock.planner.change.reach import Recompute, carried, covered, gone, recompute
+from penstock.planner.readiness.grid import Grid
 from penstock.runtime.matching import condition, matching
-from penstock.runtime.recompute import Recompute, carried, covered, gone, recompute
 from penstock.runtime.workspace import Workspace, applied
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
 from penstock.values.models import IntervalModel

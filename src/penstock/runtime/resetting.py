@@ -9,7 +9,7 @@ from penstock.engine.job import HeadMoved
 from penstock.engine.loaded import ROUNDS, LoadedHead
 from penstock.engine.reset import Emptying, empty, head_of
 from penstock.errors import UsageError
-from penstock.runtime.recompute import Recompute, gone, recompute
+from penstock.planner.change.reach import Recompute, gone, recompute
 from penstock.runtime.workspace import Workspace, applied
 from penstock.values.intervals import IntervalSet
 from penstock.values.models import IntervalModel

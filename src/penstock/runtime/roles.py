@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from penstock.errors import ConflictError, SparkError, StateError
-from penstock.planner.selection import Pattern, Selection
+from penstock.planner.policy.selection import Pattern, Selection
 from penstock.runtime.bell import Stop, listening
 from penstock.runtime.containment import cancel, contained
 from penstock.runtime.crew import Crew

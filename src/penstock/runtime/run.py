@@ -12,17 +12,17 @@ from datetime import datetime
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from penstock.planner.breaker import signature, suspended_words
-from penstock.planner.observation import Observation
-from penstock.planner.plan import plan
-from penstock.planner.words import spans
+from penstock.planner.observations import Survey, superseded
+from penstock.planner.policy.breaker import signature, suspended_words
+from penstock.planner.readiness.observation import Observation
+from penstock.planner.readiness.plan import plan
+from penstock.planner.readiness.words import spans
 from penstock.runtime.audit import audit
 from penstock.runtime.containment import cancel, contained
 from penstock.runtime.observing import THREADS, Observer, Seen, Sight, keep
 from penstock.runtime.progress import Finished, Progress
 from penstock.runtime.settling import settle
 from penstock.runtime.site import Site
-from penstock.runtime.survey import Survey, superseded
 from penstock.runtime.workspace import Workspace
 from penstock.state.store import State
 from penstock.values.intervals import NOTHING, IntervalSet

@@ -10,9 +10,11 @@ from typing import Protocol, assert_never
 
 from penstock.engine.job import Step
 from penstock.errors import ConflictError, PenstockError, StateError
-from penstock.planner.observation import Observation
-from penstock.planner.plan import plan
-from penstock.planner.watching import gathered_at
+from penstock.planner.observations import Survey
+from penstock.planner.policy.triggers import Due, Triggers
+from penstock.planner.policy.watching import gathered_at
+from penstock.planner.readiness.observation import Observation
+from penstock.planner.readiness.plan import plan
 from penstock.runtime.audit import Audited, StillLooking
 from penstock.runtime.containment import contained
 from penstock.runtime.logs import log
@@ -21,8 +23,6 @@ from penstock.runtime.observing import NeedsSpark, Seen, Sight, keep
 from penstock.runtime.revisions import Revisions
 from penstock.runtime.settling import settle
 from penstock.runtime.site import Site
-from penstock.runtime.survey import Survey
-from penstock.runtime.triggers import Due, Triggers
 from penstock.runtime.workspace import no_step
 from penstock.state.schedules import due_slots
 from penstock.state.store import State

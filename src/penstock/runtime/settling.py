@@ -8,14 +8,14 @@ from functools import partial
 
 from penstock.engine.job import Step
 from penstock.errors import ConflictError
-from penstock.planner.breaker import tries_again
-from penstock.planner.consumers import affected
-from penstock.planner.lanes import repairable
-from penstock.planner.ready import ready
+from penstock.planner.change.consumers import affected
+from penstock.planner.observations import Survey
+from penstock.planner.policy.breaker import tries_again
+from penstock.planner.readiness.lanes import repairable
+from penstock.planner.readiness.ready import ready
 from penstock.runtime.containment import contained
 from penstock.runtime.logs import log
 from penstock.runtime.site import Site
-from penstock.runtime.survey import Survey
 from penstock.runtime.workspace import no_step
 from penstock.state.store import State
 from penstock.values.intervals import IntervalSet

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from penstock.planner.observation import Observation, Wait
-from penstock.planner.plan import permanent_gaps, plan
-from penstock.planner.ready import gaps, readiness
-from penstock.planner.verdicts import held_words
-from penstock.planner.words import place
+from penstock.planner.observations import Survey, stale_cells
+from penstock.planner.readiness.checks import held_words
+from penstock.planner.readiness.observation import Observation, Wait
+from penstock.planner.readiness.plan import permanent_gaps, plan
+from penstock.planner.readiness.ready import gaps, readiness
+from penstock.planner.readiness.words import place
 from penstock.runtime.pairs import pairs
 from penstock.runtime.site import Site
-from penstock.runtime.survey import Survey, stale_cells
 from penstock.values.intervals import IntervalSet
 from penstock.values.models import IntervalModel, Source
 from penstock.values.models.axis import SECOND

@@ -21,15 +21,15 @@ from penstock.errors import (
     QueryError,
     SparkError,
 )
-from penstock.planner.observation import Wait
-from penstock.planner.plan import recheck
+from penstock.planner.observations import Survey, without_own
+from penstock.planner.readiness.observation import Wait
+from penstock.planner.readiness.plan import recheck
 from penstock.runtime.containment import contained
 from penstock.runtime.jobs import Wanted, job, readable
 from penstock.runtime.logs import log
 from penstock.runtime.patience import patiently
 from penstock.runtime.progress import Finished
 from penstock.runtime.site import Site
-from penstock.runtime.survey import Survey, without_own
 from penstock.state.store import State
 from penstock.values.intervals import Interval
 from penstock.values.records import Generation, World

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from penstock.errors import ConflictError, ProjectError, StateError
-from penstock.planner.selection import Selection
+from penstock.planner.policy.selection import Selection
 from penstock.runtime.bell import Bell, Stop
 from penstock.runtime.containment import contained
 from penstock.runtime.crew import Crew

@@ -12,10 +12,10 @@ from uuid import uuid4
 
 from penstock.embedded.server import EmbeddedPostgres
 from penstock.errors import UnknownModelError, UsageError
+from penstock.planner.observations import superseded
 from penstock.project import Project, cache_of, load
 from penstock.runtime.definitions import bundle, definitions
 from penstock.runtime.site import Site
-from penstock.runtime.survey import superseded
 from penstock.state.store import State
 from penstock.values.models import IntervalModel, Model
 from penstock.values.records import Change, World

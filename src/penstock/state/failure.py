@@ -10,10 +10,10 @@ from typing import Literal, assert_never
 from psycopg.types.json import Jsonb
 
 from penstock.errors import ErrorClass, LeaseLostError
-from penstock.planner.breaker import pieces, signature
+from penstock.planner.policy.breaker import pieces, signature
+from penstock.planner.policy.retry import Die, Ending, Family, Next, Retry, Split, hold_seconds, next_step
 from penstock.state.connection import Database, storable
 from penstock.state.queue import fence, insert_orders
-from penstock.state.retry import Die, Ending, Family, Next, Retry, Split, hold_seconds, next_step
 from penstock.state.suspension import judge
 from penstock.values.intervals import Interval
 from penstock.values.tasks import Cost, Lane, Lease, Order

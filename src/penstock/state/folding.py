@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 
-from penstock.planner.coverage import Coverage, invalidated, published
+from penstock.planner.change.coverage import Coverage, invalidated, published
 from penstock.state.connection import Database
 from penstock.values.intervals import NOTHING, IntervalSet
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from penstock.planner.cadence import following, parse
+from penstock.planner.policy.cadence import following, parse
 from penstock.state.connection import Database
 from penstock.values.records import Definition, ScheduleRecord, Slot
 from penstock.values.tasks import Lane

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.errors import ErrorClass
-from penstock.planner.breaker import Failed, is_hopeless, signature
+from penstock.planner.policy.breaker import Failed, is_hopeless, signature
 from penstock.state.connection import Database, storable
 from penstock.values.intervals import Interval
 from penstock.values.tasks import Order

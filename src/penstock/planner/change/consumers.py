@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.planner.observation import Input, Observation
-from penstock.planner.ready import Readiness, readiness
+from penstock.planner.readiness.observation import Input, Observation
+from penstock.planner.readiness.ready import Readiness, readiness
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.values.models import IntervalModel, Model
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.planner.batches import lane_orders
-from penstock.planner.lanes import LANES, Work, work
-from penstock.planner.observation import Observation, Verdict
-from penstock.planner.verdicts import empty_inputs, reason_to_wait, verdicts, why_unbounded
-from penstock.planner.words import place, span
+from penstock.planner.readiness.batches import lane_orders
+from penstock.planner.readiness.checks import empty_inputs, reason_to_wait, verdicts, why_unbounded
+from penstock.planner.readiness.lanes import LANES, Work, work
+from penstock.planner.readiness.observation import Observation, Verdict
+from penstock.planner.readiness.words import place, span
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, Interval, IntervalSet
 from penstock.values.tasks import Lane
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.planner.lanes import Work
-from penstock.planner.observation import Verdict
-from penstock.planner.ready import Offer, optional
-from penstock.planner.words import length, place, span, spans
+from penstock.planner.readiness.lanes import Work
+from penstock.planner.readiness.observation import Verdict
+from penstock.planner.readiness.ready import Offer, optional
+from penstock.planner.readiness.words import length, place, span, spans
 from penstock.values.intervals import MAX_POSITION, Interval, IntervalSet
 
 

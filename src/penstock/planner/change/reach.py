@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.planner.consumers import affected, positioned
-from penstock.planner.grid import Grid
+from penstock.planner.change.consumers import affected, positioned
+from penstock.planner.readiness.grid import Grid
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
 from penstock.values.models import Graph, IntervalModel
 from penstock.values.records import World

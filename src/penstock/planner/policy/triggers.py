@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from penstock.planner.lanes import LANES
+from penstock.planner.readiness.lanes import LANES
 from penstock.values.intervals import NOTHING, IntervalSet
 from penstock.values.models import Graph, IntervalModel, Source
 from penstock.values.records import Generation, SourceRecord, Work, World

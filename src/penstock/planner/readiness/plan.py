@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import islice
 
-from penstock.planner.batches import CAPS, Caps, lane_orders
-from penstock.planner.explain import next_chunk, why_nothing
-from penstock.planner.lanes import LANES, Work, frontier, work
-from penstock.planner.observation import Observation, Wait
-from penstock.planner.verdicts import held_words, reason_to_wait, verdicts
-from penstock.planner.words import place, span, spans
+from penstock.planner.readiness.batches import CAPS, Caps, lane_orders
+from penstock.planner.readiness.checks import held_words, reason_to_wait, verdicts
+from penstock.planner.readiness.explain import next_chunk, why_nothing
+from penstock.planner.readiness.lanes import LANES, Work, frontier, work
+from penstock.planner.readiness.observation import Observation, Wait
+from penstock.planner.readiness.words import place, span, spans
 from penstock.values.intervals import MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.values.tasks import Lane, Order
 

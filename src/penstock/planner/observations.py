@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from penstock.planner.breaker import suspended_words
-from penstock.planner.consumers import offered, positioned
-from penstock.planner.grid import Grid
-from penstock.planner.observation import Input, Observation
+from penstock.planner.change.consumers import offered, positioned
+from penstock.planner.policy.breaker import suspended_words
+from penstock.planner.readiness.grid import Grid
+from penstock.planner.readiness.observation import Input, Observation
 from penstock.values.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet
 from penstock.values.models import Graph, IntervalModel, Source
 from penstock.values.records import Generation, SourceRecord, SuspensionRecord, Work, World

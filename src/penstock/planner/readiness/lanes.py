@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.planner.observation import Observation
-from penstock.planner.ready import Readiness, joined, readiness, readiness_again
-from penstock.planner.rounding import Price, rounded
+from penstock.planner.readiness.observation import Observation
+from penstock.planner.readiness.ready import Readiness, joined, readiness, readiness_again
+from penstock.planner.readiness.rounding import Price, rounded
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.values.tasks import Lane
 

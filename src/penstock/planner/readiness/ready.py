@@ -6,8 +6,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from penstock.planner.grid import Grid
-from penstock.planner.observation import Input, Observation
+from penstock.planner.readiness.grid import Grid
+from penstock.planner.readiness.observation import Input, Observation
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet, intersection
 from penstock.values.models import Dependency, Group, IntervalModel
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from penstock.planner.lanes import Work
+from penstock.planner.readiness.lanes import Work
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.models.axis import shown
 from penstock.values.tasks import Lane, Order
