@@ -30,7 +30,7 @@ PLAIN = """
 import json, os, sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from penstock.engine.session import Session, SparkSettings
+from penstock.engine.spark.session import Session, SparkSettings
 from penstock.runtime.workspace import cache_folder
 session = Session(SparkSettings(cache=cache_folder(os.environ), environ=os.environ, quick=True))
 spark = session.spark()

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 
-from penstock.engine.files import PositionColumn
-from penstock.engine.head import Head
-from penstock.engine.job import Job, Staged, StagedChunk
-from penstock.engine.keeping import keep
-from penstock.engine.log import snapshot
-from penstock.engine.positions import PositionField
-from penstock.engine.publish import checkpoint, publish
-from penstock.engine.statistics import staged_file
-from penstock.engine.sweeping import discard, sweep
+from penstock.engine.commit.publish import checkpoint, publish
+from penstock.engine.commit.sweep import discard, sweep
+from penstock.engine.log.snapshot import snapshot
+from penstock.engine.rows.statistics import staged_file
+from penstock.engine.stage.kept_rows import keep
+from penstock.engine.stage.replaced_files import Head
+from penstock.engine.values.files import PositionColumn
+from penstock.engine.values.job import Job, Staged, StagedChunk
+from penstock.engine.values.positions import PositionField
 from penstock.values.intervals import Interval
 from penstock.values.tasks import Commit
 from places import scratch

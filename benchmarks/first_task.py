@@ -13,14 +13,14 @@ from itertools import pairwise
 from pathlib import Path
 from uuid import uuid4
 
-from penstock.engine.files import PositionColumn
-from penstock.engine.jars import delta_jars
-from penstock.engine.java import find
-from penstock.engine.job import InputRead, Job, Rendering
-from penstock.engine.publish import publish
-from penstock.engine.query import query
-from penstock.engine.session import Session, SparkSettings
-from penstock.engine.stage import stage
+from penstock.engine.commit.publish import publish
+from penstock.engine.spark.jars import delta_jars
+from penstock.engine.spark.java import find
+from penstock.engine.spark.query import query
+from penstock.engine.spark.session import Session, SparkSettings
+from penstock.engine.stage.staging import stage
+from penstock.engine.values.files import PositionColumn
+from penstock.engine.values.job import InputRead, Job, Rendering
 from penstock.runtime.workspace import cache_folder
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.tasks import Pin

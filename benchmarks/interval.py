@@ -14,11 +14,11 @@ from uuid import uuid4
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from penstock.engine.files import PositionColumn
-from penstock.engine.job import InputRead, Job, Rendering
-from penstock.engine.publish import publish
-from penstock.engine.session import Session, SparkSettings
-from penstock.engine.stage import stage
+from penstock.engine.commit.publish import publish
+from penstock.engine.spark.session import Session, SparkSettings
+from penstock.engine.stage.staging import stage
+from penstock.engine.values.files import PositionColumn
+from penstock.engine.values.job import InputRead, Job, Rendering
 from penstock.runtime.workspace import cache_folder
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.tasks import Commit, Pin

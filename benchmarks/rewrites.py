@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
 from late import HOUR, START, Cost, Shop, adopt_orphans, by_processes, in_process
-from penstock.engine.jars import delta_jars
-from penstock.engine.java import find
-from penstock.engine.session import Session, SparkSettings
+from penstock.engine.spark.jars import delta_jars
+from penstock.engine.spark.java import find
+from penstock.engine.spark.session import Session, SparkSettings
 from penstock.runtime.workspace import cache_folder
 from places import scratch
 from results import arguments, report

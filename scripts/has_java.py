@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from penstock.engine.java import find
+from penstock.engine.spark.java import find
 from penstock.errors import SparkError
 
 if __name__ == "__main__":

@@ -45,7 +45,8 @@ class Fate:
 def broken(mechanism: str | None) -> None:
     """Replace one safety mechanism by a version that does nothing."""
     if mechanism == "adoption":
-        from penstock.engine import delta, publish
+        from penstock.engine import delta
+        from penstock.engine.commit import publish
 
         publish.find_commit = lambda *_, **__: None  # type: ignore[assignment]
         delta.find_commit = publish.find_commit
@@ -65,7 +66,7 @@ def broken(mechanism: str | None) -> None:
 
         Publication._tell = lambda *_: None  # type: ignore[method-assign]
     elif mechanism == "liveness":
-        from penstock.engine import publish
+        from penstock.engine.commit import publish
 
         publish.moved = lambda *_: None  # type: ignore[assignment]
 

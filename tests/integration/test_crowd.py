@@ -19,7 +19,7 @@ from memory_observer import MemoryObserver
 from oracle import holds
 from simulated_project import environ
 
-from penstock.engine.job import Step
+from penstock.engine.values.job import Step
 from penstock.planner.policy.selection import Pattern, Selection
 from penstock.project import Project, unpack
 from penstock.runtime.bell import Stop, listening

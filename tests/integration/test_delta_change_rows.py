@@ -21,14 +21,15 @@ from fuzzing import effort
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine import change_rows as module
-from penstock.engine import multisets, touched
-from penstock.engine.change_rows import change_rows, rows_by_position
-from penstock.engine.files import DataFile
-from penstock.engine.multisets import POSITION, WEIGHT, Sides
-from penstock.engine.positions import PositionField
-from penstock.engine.touched import Look, Purse
-from penstock.engine.vectors import Part
+from penstock.engine.observe import change_rows as module
+from penstock.engine.observe import file_rows as touched
+from penstock.engine.observe.change_rows import change_rows, rows_by_position
+from penstock.engine.observe.deletion_vectors import Part
+from penstock.engine.observe.file_rows import Look, Purse
+from penstock.engine.rows import multisets
+from penstock.engine.rows.multisets import POSITION, WEIGHT, Sides
+from penstock.engine.values.files import DataFile
+from penstock.engine.values.positions import PositionField
 from penstock.values.intervals import EVERYTHING
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -17,10 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_vectors import delete_by_vector
 
-from penstock.engine import changes, rewrites, tally, touched, vectors
-from penstock.engine.changes import log_changes
-from penstock.engine.files import PositionColumn
-from penstock.engine.handle import UnreadableLog
+from penstock.engine.log.handle import UnreadableLog
+from penstock.engine.observe import changes, rewrites
+from penstock.engine.observe import deletion_vectors as vectors
+from penstock.engine.observe import file_rows as touched
+from penstock.engine.observe.changes import log_changes
+from penstock.engine.rows import changed_ranges as tally
+from penstock.engine.values.files import PositionColumn
 from penstock.errors import SourceError
 from penstock.values.changes import UNCHANGED, LogChanges
 from penstock.values.intervals import EVERYTHING, NOTHING, IntervalSet, ranges

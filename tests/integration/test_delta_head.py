@@ -16,16 +16,16 @@ from deployment import Deployment, commit
 from faults import Fault
 from psycopg.errors import LockNotAvailable
 
-from penstock.engine import loaded as loaded_module
-from penstock.engine import publish
-from penstock.engine import reset as reset_module
-from penstock.engine.evicting import Table, evict, without
-from penstock.engine.files import PositionColumn
-from penstock.engine.job import HeadMoved, Job, Staged, StagedChunk
-from penstock.engine.loaded import LoadedHead
-from penstock.engine.log import snapshot
-from penstock.engine.publish import FileSetChanged, prepared
-from penstock.engine.statistics import staged_file
+from penstock.engine.commit import publish
+from penstock.engine.commit import reset as reset_module
+from penstock.engine.commit.evict import Table, evict, without
+from penstock.engine.commit.publish import FileSetChanged, prepared
+from penstock.engine.log import loaded as loaded_module
+from penstock.engine.log.loaded import LoadedHead
+from penstock.engine.log.snapshot import snapshot
+from penstock.engine.rows.statistics import staged_file
+from penstock.engine.values.files import PositionColumn
+from penstock.engine.values.job import HeadMoved, Job, Staged, StagedChunk
 from penstock.runtime import resetting, work
 from penstock.runtime.resetting import reset, resettable
 from penstock.values.intervals import Interval, ranges

@@ -14,16 +14,16 @@ from fuzzing import effort
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine import head as head_module
-from penstock.engine import keeping
-from penstock.engine import publish as publish_module
-from penstock.engine.files import RUN, DataFile, PositionColumn
-from penstock.engine.head import Head
-from penstock.engine.job import Job, Staged, StagedChunk
-from penstock.engine.keeping import keep
-from penstock.engine.positions import PositionField
-from penstock.engine.publish import FileSetChanged, publish
-from penstock.engine.statistics import staged_file
+from penstock.engine.commit import publish as publish_module
+from penstock.engine.commit.publish import FileSetChanged, publish
+from penstock.engine.rows.statistics import staged_file
+from penstock.engine.stage import kept_rows as keeping
+from penstock.engine.stage import replaced_files as head_module
+from penstock.engine.stage.kept_rows import keep
+from penstock.engine.stage.replaced_files import Head
+from penstock.engine.values.files import RUN, DataFile, PositionColumn
+from penstock.engine.values.job import Job, Staged, StagedChunk
+from penstock.engine.values.positions import PositionField
 from penstock.errors import EngineError
 from penstock.values.intervals import IntervalSet
 from penstock.values.tasks import Commit

@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from penstock.engine import handle, log, storage
-from penstock.engine.files import PositionColumn, TableSnapshot
-from penstock.engine.handle import UnreadableLog
-from penstock.engine.statistics import footer, position_range
+from penstock.engine.log import handle, storage
+from penstock.engine.log import snapshot as log
+from penstock.engine.log.handle import UnreadableLog
+from penstock.engine.rows.statistics import footer, position_range
+from penstock.engine.values.files import PositionColumn, TableSnapshot
 from penstock.errors import EngineError, SourceError
 from penstock.values.intervals import ranges
 

@@ -13,10 +13,17 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine import observe
-from penstock.engine.files import PositionColumn
-from penstock.engine.handle import TableMissing
-from penstock.engine.observe import Bounds, Completeness, SourceSeen, complete_bounds, merged_bounds, observe_delta
+from penstock.engine.log.handle import TableMissing
+from penstock.engine.observe import bounds as observe
+from penstock.engine.observe.bounds import (
+    Bounds,
+    Completeness,
+    SourceSeen,
+    complete_bounds,
+    merged_bounds,
+    observe_delta,
+)
+from penstock.engine.values.files import PositionColumn
 from penstock.errors import SourceError
 
 AT = PositionColumn("at", "second")

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine import parts
+from penstock.engine.stage import file_parts as parts
 from penstock.values.intervals import Interval, IntervalSet
 
 

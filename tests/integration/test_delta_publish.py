@@ -16,13 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, Schema, write_deltalake
 
-from penstock.engine import committing, log, notes, publish
-from penstock.engine.audit import foreign_commits
-from penstock.engine.files import DataFile, PositionColumn
-from penstock.engine.job import Digest, Job, Staged, StagedChunk, StagedFile
-from penstock.engine.publish import FileSetChanged, checkpoint, find_commit
-from penstock.engine.reset import Emptying, empty
-from penstock.engine.statistics import staged_file
+from penstock.engine.commit import properties as committing
+from penstock.engine.commit import publish
+from penstock.engine.commit.publish import FileSetChanged, checkpoint, find_commit
+from penstock.engine.commit.reset import Emptying, empty
+from penstock.engine.log import commit_info as notes
+from penstock.engine.log import snapshot as log
+from penstock.engine.observe.foreign_commits import foreign_commits
+from penstock.engine.rows.statistics import staged_file
+from penstock.engine.values.files import DataFile, PositionColumn
+from penstock.engine.values.job import Digest, Job, Staged, StagedChunk, StagedFile
 from penstock.errors import ConflictError, EngineError, QueryError
 from penstock.values.intervals import EVERYTHING, Interval, ranges
 from penstock.values.tasks import Commit, Pin

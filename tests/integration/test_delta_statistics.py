@@ -16,10 +16,11 @@ from deltalake.transaction import AddAction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine import log, statistics
-from penstock.engine.files import PositionColumn
-from penstock.engine.positions import micros_of_text, position_of, position_of_text
-from penstock.engine.statistics import footer, position_range, rounded_down, rounded_up, staged_file
+from penstock.engine.log import snapshot as log
+from penstock.engine.rows import statistics
+from penstock.engine.rows.statistics import footer, position_range, rounded_down, rounded_up, staged_file
+from penstock.engine.values.files import PositionColumn
+from penstock.engine.values.positions import micros_of_text, position_of, position_of_text
 from penstock.errors import EngineError, QueryError, SourceError
 from penstock.values.intervals import ranges
 

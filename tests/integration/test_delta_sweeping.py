@@ -16,8 +16,9 @@ from deltalake import DeltaTable, write_deltalake
 from deployment import Deployment
 from faults import Fault, Killed, raising
 
-from penstock.engine import handle, sweeping
-from penstock.engine.sweeping import discard, sweep
+from penstock.engine.commit import sweep as sweeping
+from penstock.engine.commit.sweep import discard, sweep
+from penstock.engine.log import handle
 from penstock.errors import QueryError
 from penstock.values.intervals import ranges
 

@@ -14,7 +14,7 @@ from hindsight import Happening, Hindsight, Kind, beginning
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from penstock.engine import changes
+from penstock.engine.observe import changes
 from penstock.planner.readiness import lanes
 from penstock.state.publication import Publication
 from penstock.values.intervals import IntervalSet

@@ -22,8 +22,8 @@ from residents import covers, everything, residing, until
 from table_eyes import TableEyes
 
 from penstock.embedded.patience import poll
-from penstock.engine import evicting
-from penstock.engine.store_client import StoreClient
+from penstock.engine.commit import evict as evicting
+from penstock.engine.log.store_client import StoreClient
 from penstock.errors import SourceError
 from penstock.runtime import audit as runtime_audit
 from penstock.runtime import lookout as lookout_module

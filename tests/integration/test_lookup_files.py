@@ -15,11 +15,11 @@ from deltalake import write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine import chunk_rows
-from penstock.engine.candidates import able_to_hold
-from penstock.engine.files import PositionColumn
-from penstock.engine.log import snapshot
-from penstock.engine.statistics import staged_file
+from penstock.engine.log.snapshot import snapshot
+from penstock.engine.rows import chunk_rows
+from penstock.engine.rows.statistics import staged_file
+from penstock.engine.stage.candidates import able_to_hold
+from penstock.engine.values.files import PositionColumn
 from penstock.values.intervals import ranges
 
 POSITION = PositionColumn("n", "number")

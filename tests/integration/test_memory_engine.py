@@ -10,7 +10,7 @@ import pytest
 from memory_engine import LABELS
 from workbenches import MemoryBench, build, run, silently
 
-from penstock.engine.job import InputRead
+from penstock.engine.values.job import InputRead
 from penstock.errors import BadQueryError, ConflictError, EngineError, QueryError
 from penstock.values.intervals import EVERYTHING, MIN_POSITION, Interval, IntervalSet, ranges
 

@@ -11,7 +11,7 @@ from deployment import Deployment
 from faults import Fault, Killed, raising
 from rounds import rounds
 
-from penstock.engine.job import Job, Staged, Step
+from penstock.engine.values.job import Job, Staged, Step
 from penstock.planner.policy import triggers
 from penstock.values.intervals import NOTHING, IntervalSet, ranges
 

@@ -18,7 +18,7 @@ from number_models import MODELS
 from oracle import expected, holds
 from rounds import Sure
 
-from penstock.engine.job import Step
+from penstock.engine.values.job import Step
 from penstock.planner.observations import Survey
 from penstock.planner.readiness.plan import plan
 from penstock.runtime.observing import keep

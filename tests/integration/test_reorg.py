@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from deployment import Deployment
 from faults import Fault
 
-from penstock.engine import changes
+from penstock.engine.observe import changes
 from penstock.runtime.invalidating import Words, record, report
 from penstock.runtime.progress import Silent
 from penstock.runtime.run import observe

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from deployment import Deployment, Heard, commit
 from faults import Fault, Killed, raising
 
-from penstock.engine import evicting
+from penstock.engine.commit import evict as evicting
 from penstock.runtime import audit as runtime_audit
 from penstock.runtime import run as runtime_run
 from penstock.runtime.verifying import verify

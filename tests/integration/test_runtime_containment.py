@@ -18,9 +18,9 @@ from faults import Fault, Killed, raising
 from py4j.protocol import Py4JNetworkError
 from residents import everything, residing, until
 
-from penstock.engine import changes
-from penstock.engine.job import HeadMoved, Job, Staged, Step
-from penstock.engine.publish import FileSetChanged
+from penstock.engine.commit.publish import FileSetChanged
+from penstock.engine.observe import changes
+from penstock.engine.values.job import HeadMoved, Job, Staged, Step
 from penstock.errors import EngineError, SourceError
 from penstock.runtime import audit, containment, heartbeat, observing, roles, scheduler, settling, work
 from penstock.runtime import run as running

@@ -11,7 +11,8 @@ from deltalake import DeltaTable
 from deployment import Deployment, commit
 from inline_vectors import delete_by_vector
 
-from penstock.engine import changes, touched
+from penstock.engine.observe import changes
+from penstock.engine.observe import file_rows as touched
 from penstock.planner.change import source_changes as noticing
 from penstock.planner.change.source_changes import judged
 from penstock.runtime import work

@@ -12,7 +12,7 @@ from arrow_engine import ArrowEngine
 from deployment import Deployment
 from residents import residing, until
 
-from penstock.engine.job import Job, Staged, Step
+from penstock.engine.values.job import Job, Staged, Step
 from penstock.errors import EngineError, LeaseLostError, SparkError, StateError
 from penstock.runtime import roles
 from penstock.runtime.crew import Crew

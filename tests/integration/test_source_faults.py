@@ -18,10 +18,8 @@ from deltalake import write_deltalake
 from deployment import Deployment
 from object_store import ObjectStore, object_store
 
-from penstock.engine.changes import log_changes
-from penstock.engine.files import PositionColumn
-from penstock.engine.glance import goes_on
-from penstock.engine.handle import (
+from penstock.engine.log.glance import goes_on
+from penstock.engine.log.handle import (
     FeatureUnsupported,
     SnapshotGone,
     StoreFault,
@@ -30,8 +28,10 @@ from penstock.engine.handle import (
     commits,
     open_table,
 )
-from penstock.engine.storage import place, read_text
-from penstock.engine.store_client import StoreClient
+from penstock.engine.log.storage import place, read_text
+from penstock.engine.log.store_client import StoreClient
+from penstock.engine.observe.changes import log_changes
+from penstock.engine.values.files import PositionColumn
 from penstock.errors import SourceError
 from penstock.runtime import observing
 from penstock.runtime.observing import Observer

@@ -27,8 +27,8 @@ from hypothesis.stateful import (
 )
 from trial import MODELS, Trial, mixed
 
-from penstock.engine.job import HeadMoved, Staged, Step
-from penstock.engine.publish import FileSetChanged
+from penstock.engine.commit.publish import FileSetChanged
+from penstock.engine.values.job import HeadMoved, Staged, Step
 from penstock.errors import ErrorClass
 from penstock.planner.policy import retry
 from penstock.runtime import heartbeat as heartbeats

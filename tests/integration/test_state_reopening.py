@@ -398,7 +398,7 @@ def test_workers_never_raise_an_invalidation() -> None:
     raising = ("invalidate", "invalidate_all", "ask_consumers", "handle_events", "resetting")
     root = Path(penstock.__file__).parent
     files = [root / "runtime" / f"{name}.py" for name in ("work", "worker", "crew", "heartbeat")]
-    files += sorted((root / "engine").glob("*.py"))
+    files += sorted((root / "engine").rglob("*.py"))
     assert len(files) > 20
     for file in files:
         text = file.read_text(encoding="utf-8")

@@ -11,9 +11,9 @@ import pytest
 from deltalake import DeltaTable
 from deployment import Deployment
 
-from penstock.engine import handle
-from penstock.engine.foreign import ForeignSeen
-from penstock.engine.storage import Storage
+from penstock.engine.log import handle
+from penstock.engine.log.storage import Storage
+from penstock.engine.spark.only_spark import ForeignSeen
 from penstock.errors import SourceError
 from penstock.runtime.observing import NeedsSpark, Observer, Seen, Sight, keep
 from penstock.runtime.workspace import Workspace
@@ -200,7 +200,7 @@ def test_a_restore_that_nobody_can_or_will_read_brings_back_what_had_expired(
 ) -> None:
     trial.expire()
     read = counted(monkeypatch)
-    monkeypatch.setattr("penstock.engine.changes.MOST_COMMITS", 3)
+    monkeypatch.setattr("penstock.engine.observe.changes.MOST_COMMITS", 3)
     trial.spark.seen = replace(trial.spark.seen, low=0)
     trial.spark.feed = changes((0, 5))
     act(trial)
@@ -226,7 +226,7 @@ def test_as_many_commits_as_are_read_tell_a_late_row_from_a_restore(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial.expire()
-    monkeypatch.setattr("penstock.engine.changes.MOST_COMMITS", 3)
+    monkeypatch.setattr("penstock.engine.observe.changes.MOST_COMMITS", 3)
     trial.spark.seen = replace(trial.spark.seen, low=3)
     trial.spark.feed = changes((3, 4))
     for _ in range(3):
@@ -252,7 +252,7 @@ def test_control_without_the_word_of_the_log_a_restore_is_a_late_row(
     trial.spark.seen = replace(trial.spark.seen, low=0)
     trial.spark.feed = changes((0, 5))
     trial.commit("RESTORE")
-    monkeypatch.setattr("penstock.engine.changes.rewinds", lambda *_: False)
+    monkeypatch.setattr("penstock.engine.observe.changes.rewinds", lambda *_: False)
     assert trial.changed() == ranges()
     assert trial.expired() == 5
 

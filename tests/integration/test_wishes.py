@@ -19,7 +19,7 @@ from faults import Fault, Killed, raising
 from penstock.cli import asking
 from penstock.cli.options import Options
 from penstock.cli.redoing import Invalidating, Rerunning, invalidate, rerun
-from penstock.engine.reset import Emptying, empty
+from penstock.engine.commit.reset import Emptying, empty
 from penstock.errors import UnknownModelError, UsageError
 from penstock.runtime.explaining import explained
 from penstock.runtime.rerunning import record, request

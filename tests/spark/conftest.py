@@ -17,13 +17,13 @@ from deltalake import DeltaTable, write_deltalake
 from deployment import Deployment
 from postgres_server import PostgresServer, own_server
 
+from penstock.engine.commit.publish import FileSetChanged, publish
 from penstock.engine.delta import DeltaEngine
-from penstock.engine.files import PositionColumn
-from penstock.engine.job import InputRead, Job, Rendering, Staged
-from penstock.engine.publish import FileSetChanged, publish
-from penstock.engine.read import Reader
-from penstock.engine.session import Session, SparkSettings
-from penstock.engine.stage import restage, stage
+from penstock.engine.spark.read import Reader
+from penstock.engine.spark.session import Session, SparkSettings
+from penstock.engine.stage.staging import restage, stage
+from penstock.engine.values.files import PositionColumn
+from penstock.engine.values.job import InputRead, Job, Rendering, Staged
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.tasks import Commit, Pin
 

@@ -10,8 +10,9 @@ import pytest
 from deltalake import DeltaTable
 from fuzzing import FUZZ
 
-from penstock.engine import append, chunks, lookup
-from penstock.engine.job import Job, Staged
+from penstock.engine.stage import append, chunks
+from penstock.engine.stage import key_lookup as lookup
+from penstock.engine.values.job import Job, Staged
 from penstock.errors import QueryError
 from penstock.values.intervals import Interval, IntervalSet, ranges
 from penstock.values.models import Check

@@ -10,9 +10,9 @@ import pytest
 from deltalake import DeltaTable
 from fuzzing import FUZZ
 
-from penstock.engine import changes, rewrites
-from penstock.engine.changes import log_changes
-from penstock.engine.files import PositionColumn
+from penstock.engine.observe import changes, rewrites
+from penstock.engine.observe.changes import log_changes
+from penstock.engine.values.files import PositionColumn
 from penstock.values.changes import LogChanges
 from penstock.values.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
 

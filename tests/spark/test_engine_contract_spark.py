@@ -11,7 +11,7 @@ from engine_contract import EngineContract
 from workbenches import DeltaBench, Workbench
 
 from penstock.engine.delta import DeltaEngine
-from penstock.engine.session import Session, SparkSettings
+from penstock.engine.spark.session import Session, SparkSettings
 
 
 class TestDeltaEngine(EngineContract, AppendContract):

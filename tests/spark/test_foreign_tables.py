@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from penstock.engine import log, read
-from penstock.engine.files import TableSnapshot
-from penstock.engine.job import InputRead
-from penstock.engine.portable import portable, position_kind
-from penstock.engine.predicate import inside, quoted
+from penstock.engine.log import snapshot as log
+from penstock.engine.spark import read
+from penstock.engine.spark.portable import portable, position_kind
+from penstock.engine.values.files import TableSnapshot
+from penstock.engine.values.job import InputRead
+from penstock.engine.values.predicate import inside, quoted
 from penstock.values.intervals import IntervalSet
 
 if TYPE_CHECKING:
@@ -333,7 +334,7 @@ def test_a_wrong_pruning_of_files_would_be_seen(bench: Bench, monkeypatch: pytes
 
 @pytest.mark.parametrize("format_", ["parquet", "json", "orc"])
 def test_other_formats_are_read_whole_and_cut(bench: Bench, format_: str) -> None:
-    from penstock.engine.files import PositionColumn
+    from penstock.engine.values.files import PositionColumn
     from penstock.values.tasks import Pin
 
     with bench.session.attempt(f"test/{format_}") as attempt:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from penstock.engine.job import Job
+from penstock.engine.values.job import Job
 
 if TYPE_CHECKING:
     from conftest import Bench

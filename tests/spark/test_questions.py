@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from penstock.engine.allowed import EXPRESSIONS
-from penstock.engine.compare import compare
-from penstock.engine.files import PositionColumn
-from penstock.engine.job import Job
-from penstock.engine.portable import portable
-from penstock.engine.query import Limits, query
-from penstock.engine.scan import scan
+from penstock.engine.spark.allowed_classes import EXPRESSIONS
+from penstock.engine.spark.portable import portable
+from penstock.engine.spark.query import Limits, query
+from penstock.engine.spark.scan import scan
+from penstock.engine.stage.compare import compare
+from penstock.engine.values.files import PositionColumn
+from penstock.engine.values.job import Job
 from penstock.errors import PenstockError, QueryError, SourceError, UsageError
 from penstock.values.intervals import Interval, IntervalSet
 
@@ -128,7 +128,7 @@ def test_a_query_runs_no_program_and_reads_nothing_else(bench: Bench, sql: str, 
 
 
 def test_without_the_judge_a_query_does_run_programs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.engine.query.judged", lambda spark, sql, views: spark.sql(sql))
+    monkeypatch.setattr("penstock.engine.spark.query.judged", lambda spark, sql, views: spark.sql(sql))
     bench.put("t", id=pa.array([1]))
     text = f"select transform(id) using 'touch {bench.path('mark')}; cat' as (x) from v"
     query(bench.session, text, [bench.input("t", None, view="v")])

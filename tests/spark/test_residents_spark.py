@@ -21,8 +21,8 @@ from network import Proxy
 from postgres_server import PostgresServer
 from residents import covers, residing, until
 
-from penstock.engine.session import Session
-from penstock.engine.stage import group
+from penstock.engine.spark.session import Session
+from penstock.engine.stage.staging import group
 from penstock.planner.change.source_changes import Noticed
 from penstock.runtime import heartbeat as beating
 from penstock.runtime import roles

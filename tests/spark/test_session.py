@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine import jars, java, launch
 from penstock.engine.delta import DeltaEngine
-from penstock.engine.job import Job
-from penstock.engine.session import Session, SparkSettings, configuration
+from penstock.engine.spark import jars, java, launch
+from penstock.engine.spark.session import Session, SparkSettings, configuration
+from penstock.engine.values.job import Job
 from penstock.errors import QueryError, SparkError
 
 if TYPE_CHECKING:

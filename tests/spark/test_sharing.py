@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from generated_queries import Author
 
-from penstock.engine import tags
-from penstock.engine.job import InputRead, Tags
-from penstock.engine.read import Reader
-from penstock.engine.tags import end_of
+from penstock.engine.spark import tags
+from penstock.engine.spark.read import Reader
+from penstock.engine.spark.tags import end_of
+from penstock.engine.values.job import InputRead, Tags
 from penstock.project import sharing
 from penstock.project.rendering import STAND_IN
 from penstock.project.sharing import Share, Unshareable, shared
@@ -152,7 +152,7 @@ def test_without_the_look_back_the_difference_is_found(tables: Bench, monkeypatc
     """Negative control."""
     honest = tags.tagged
     monkeypatch.setattr(
-        "penstock.engine.read.tagged", lambda frame, field, given: honest(frame, field, Tags(given.chunks))
+        "penstock.engine.spark.read.tagged", lambda frame, field, given: honest(frame, field, Tags(given.chunks))
     )
     with pytest.raises(AssertionError):
         examined(tables, 0, 20)

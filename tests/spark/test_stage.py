@@ -15,12 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from penstock.engine import chunks, newrows, parts, stage
-from penstock.engine.files import PositionColumn
-from penstock.engine.job import Job, Rendering, Tags
-from penstock.engine.log import snapshot
-from penstock.engine.predicate import inside
-from penstock.engine.publish import FileSetChanged, publish
+from penstock.engine.commit.publish import FileSetChanged, publish
+from penstock.engine.log.snapshot import snapshot
+from penstock.engine.stage import chunks
+from penstock.engine.stage import file_parts as parts
+from penstock.engine.stage import query_rows as newrows
+from penstock.engine.stage import staging as stage
+from penstock.engine.values.files import PositionColumn
+from penstock.engine.values.job import Job, Rendering, Tags
+from penstock.engine.values.predicate import inside
 from penstock.errors import EngineError, QueryError
 from penstock.project.sharing import Share, shared
 from penstock.values.intervals import Interval, IntervalSet

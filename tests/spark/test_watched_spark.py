@@ -8,8 +8,8 @@ import shutil
 import pytest
 from deployment import Deployment
 
-from penstock.engine.handle import FeatureUnsupported, open_table
-from penstock.engine.session import Session
+from penstock.engine.log.handle import FeatureUnsupported, open_table
+from penstock.engine.spark.session import Session
 from penstock.runtime.observing import NeedsSpark, Observer, Sight
 from penstock.values.intervals import ranges
 
@@ -121,7 +121,7 @@ def test_a_table_that_can_be_read_again_is_told_by_its_log_and_a_new_one_is_a_ne
 def test_control_a_feed_that_tells_nothing_leaves_late_rows_unseen(
     trial: Deployment, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.engine import foreign
+    from penstock.engine.spark import only_spark as foreign
     from penstock.values.changes import NO_CHANGES
 
     make_newer(trial, feeds=True)

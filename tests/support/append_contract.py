@@ -6,8 +6,8 @@ import pytest
 from engine_contract import NONE, OTHER, numbers, published, stored
 from workbenches import COPY, Workbench, build, run, silently
 
-from penstock.engine.job import Job
-from penstock.engine.publish import FileSetChanged
+from penstock.engine.commit.publish import FileSetChanged
+from penstock.engine.values.job import Job
 from penstock.errors import QueryError
 from penstock.values.intervals import Interval, ranges
 

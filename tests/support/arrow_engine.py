@@ -18,19 +18,29 @@ from deltalake import DeltaTable, QueryBuilder, Schema
 from memory_append import Rule, check_key, keys_of
 from memory_tables import Rows
 
-from penstock.engine.append import searched
-from penstock.engine.chunk_rows import ChunkRows, differing
-from penstock.engine.compare import Comparison
-from penstock.engine.files import DataFile, PositionColumn, TableSnapshot
-from penstock.engine.head import Head
-from penstock.engine.job import Digest, HeadMoved, InputRead, Job, Rendering, Staged, StagedChunk, StagedFile, Step
-from penstock.engine.log import snapshot
-from penstock.engine.lookup import Lookup
-from penstock.engine.positions import position_field
-from penstock.engine.publish import FileSetChanged, checkpoint, find_commit, prepared, publish
-from penstock.engine.scan import VIEW
-from penstock.engine.statistics import staged_file
-from penstock.engine.sweeping import discard
+from penstock.engine.commit.publish import FileSetChanged, checkpoint, find_commit, prepared, publish
+from penstock.engine.commit.sweep import discard
+from penstock.engine.log.snapshot import snapshot
+from penstock.engine.rows.chunk_rows import ChunkRows, differing
+from penstock.engine.rows.statistics import staged_file
+from penstock.engine.spark.scan import VIEW
+from penstock.engine.stage.append import searched
+from penstock.engine.stage.compare import Comparison
+from penstock.engine.stage.key_lookup import Lookup
+from penstock.engine.stage.replaced_files import Head
+from penstock.engine.values.files import DataFile, PositionColumn, TableSnapshot
+from penstock.engine.values.job import (
+    Digest,
+    HeadMoved,
+    InputRead,
+    Job,
+    Rendering,
+    Staged,
+    StagedChunk,
+    StagedFile,
+    Step,
+)
+from penstock.engine.values.positions import position_field
 from penstock.errors import EngineError, QueryError, SourceError
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.tasks import TAG, Commit, Cost, Pin

@@ -15,7 +15,7 @@ import pyarrow as pa
 from arrow_engine import ArrowEngine
 from deltalake import DeltaTable, write_deltalake
 
-from penstock.engine.job import Step
+from penstock.engine.values.job import Step
 from penstock.runtime.progress import Progress, Silent
 from penstock.runtime.rerunning import record, request
 from penstock.runtime.run import Summary, run

@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 from workbenches import Workbench, build, run, silently
 
-from penstock.engine.job import Digest, Staged
-from penstock.engine.publish import FileSetChanged
+from penstock.engine.commit.publish import FileSetChanged
+from penstock.engine.values.job import Digest, Staged
 from penstock.errors import EngineError, QueryError
 from penstock.values.intervals import Interval, ranges
 from penstock.values.tasks import Commit

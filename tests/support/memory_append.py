@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from memory_tables import MemoryFile, MemorySnapshot, Row, Rows
 
-from penstock.engine.job import Job
+from penstock.engine.values.job import Job
 from penstock.errors import QueryError
 from penstock.values.intervals import IntervalSet
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from memory_engine import MemoryEngine
 from memory_tables import MemorySnapshot
 
-from penstock.engine.observe import Bounds, complete_bounds, merged_bounds
+from penstock.engine.observe.bounds import Bounds, complete_bounds, merged_bounds
 from penstock.planner.change.source_changes import Noticed, judged
 from penstock.runtime.observing import Sight, completeness, scan_periods
 from penstock.runtime.site import Site

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from memory_tables import Row, Rows
 
-from penstock.engine.job import Rendering, Tags
+from penstock.engine.values.job import Rendering, Tags
 from penstock.values.tasks import TAG
 
 

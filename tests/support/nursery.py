@@ -14,7 +14,7 @@ from typing import cast
 
 from processes import PROGRAM, Resident, Residents, Role
 
-_PRELOADED = ["pytest", "nursery", "resident", "penstock.engine.audit"]
+_PRELOADED = ["pytest", "nursery", "resident", "penstock.engine.observe.foreign_commits"]
 _POLL_SECONDS = 0.02
 
 

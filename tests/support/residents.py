@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from deployment import Deployment
 
-from penstock.engine.job import Step
+from penstock.engine.values.job import Step
 from penstock.runtime import roles
 from penstock.runtime.bell import Stop
 from penstock.runtime.workspace import Workspace, no_step

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from deployment import Deployment
 from table_eyes import TableEyes
 
-from penstock.engine.job import Step
+from penstock.engine.values.job import Step
 from penstock.runtime.metrics import Metrics
 from penstock.runtime.progress import Finished
 from penstock.runtime.revisions import Revisions

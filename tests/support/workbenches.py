@@ -13,10 +13,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from memory_engine import MemoryEngine
 
-from penstock.engine import append, publish
-from penstock.engine.compare import Comparison
-from penstock.engine.files import PositionColumn
-from penstock.engine.job import InputRead, Job, Rendering
+from penstock.engine.commit import publish
+from penstock.engine.stage import append
+from penstock.engine.stage.compare import Comparison
+from penstock.engine.values.files import PositionColumn
+from penstock.engine.values.job import InputRead, Job, Rendering
 from penstock.runtime.work import Engine
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.tasks import Commit, Pin

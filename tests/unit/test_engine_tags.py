@@ -9,8 +9,8 @@ import sqlite3
 import pytest
 from memory_tags import tags_of
 
-from penstock.engine.job import Tags
-from penstock.engine.tags import copies, readers
+from penstock.engine.spark.tags import copies, readers
+from penstock.engine.values.job import Tags
 from penstock.values.intervals import Interval
 
 HOUR, DAY = 3600, 86_400

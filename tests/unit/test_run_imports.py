@@ -8,7 +8,7 @@ import sys
 from functools import cache
 
 ROWS = {"pyarrow", "pyspark", "py4j", "pandas", "numpy"}
-ENGINE = {"penstock.engine.session", "penstock.engine.job", "deltalake"}
+ENGINE = {"penstock.engine.spark.session", "penstock.engine.values.job", "deltalake"}
 SERVING = {"prometheus_client", "http.server"}
 ASKING = ("cli.main", "cli.asking", "runtime.status", "runtime.history", "runtime.workspace")
 RUNNING = ("runtime.run", "runtime.changes")

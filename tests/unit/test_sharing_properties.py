@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from memory_tags import stars_understood, tags_of
 
-from penstock.engine.job import Tags
+from penstock.engine.values.job import Tags
 from penstock.project import sharing
 from penstock.project.rendering import STAND_IN
 from penstock.project.sharing import Share, Unshareable, shared

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from penstock.engine import launch
+from penstock.engine.spark import launch
 
 
 def test_the_logs_of_the_last_processes_are_kept_and_no_more(tmp_path: Path) -> None:

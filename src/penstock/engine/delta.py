@@ -8,18 +8,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from penstock.engine.files import PositionColumn
-from penstock.engine.job import HeadMoved, InputRead, Job, Staged, Step
-from penstock.engine.session import Session, SparkSettings
+from penstock.engine.spark.session import Session, SparkSettings
+from penstock.engine.values.files import PositionColumn
+from penstock.engine.values.job import HeadMoved, InputRead, Job, Staged, Step
 from penstock.errors import AttemptError, EngineError
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.tasks import Commit
 
 if TYPE_CHECKING:
-    from penstock.engine.compare import Comparison
-    from penstock.engine.foreign import ForeignSeen
-    from penstock.engine.publish import FileSetChanged
-    from penstock.engine.query import Limits
+    from penstock.engine.commit.publish import FileSetChanged
+    from penstock.engine.spark.only_spark import ForeignSeen
+    from penstock.engine.spark.query import Limits
+    from penstock.engine.stage.compare import Comparison
     from penstock.values.changes import LogChanges
 
 
@@ -41,63 +41,63 @@ class DeltaEngine:
         self.session.begin()
 
     def stage(self, job: Job, step: Step) -> Staged:
-        from penstock.engine.stage import stage
+        from penstock.engine.stage.staging import stage
 
         self._require_wanted(job)
         return self._counted(lambda: stage(self.session, job, step, self.storage))
 
     def restage(self, staged: Staged, step: Step) -> Staged:
-        from penstock.engine.stage import restage
+        from penstock.engine.stage.staging import restage
 
         self._require_wanted(staged.job)
         before = staged.cost.spark_jobs
         return self._counted(lambda: restage(self.session, staged.job, staged, step, self.storage), before)
 
     def prepared(self, staged: Staged) -> Staged | FileSetChanged:
-        from penstock.engine.publish import prepared
+        from penstock.engine.commit.publish import prepared
 
         self._require_wanted(staged.job)
         return prepared(staged, self.storage)
 
     def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged | HeadMoved:
-        from penstock.engine.publish import publish
+        from penstock.engine.commit.publish import publish
 
         self._require_wanted(staged.job)
         return publish(staged, step, self.storage)
 
     def find_commit(self, location: str, task: UUID) -> Commit | None:
-        from penstock.engine.publish import find_commit
+        from penstock.engine.commit.publish import find_commit
 
         return find_commit(location, task, self.storage)
 
     def checkpoint(self, location: str) -> None:
         """Sum the log up and remove old files, now and then; never in the way of a commit."""
-        from penstock.engine.publish import checkpoint
-        from penstock.engine.sweeping import sweep
+        from penstock.engine.commit.publish import checkpoint
+        from penstock.engine.commit.sweep import sweep
 
         if checkpoint(location, self.storage):
             sweep(location, self.storage)
 
     def discard(self, job: Job, *, others: bool = False) -> None:
         """Remove what an attempt staged that will never publish it; with `others` what all but that attempt staged."""
-        from penstock.engine.sweeping import discard
+        from penstock.engine.commit.sweep import discard
 
         discard(job.location, job.task, job.attempt, self.storage, others=others)
 
     def query(self, sql: str, reads: Sequence[InputRead], limits: Limits | None = None) -> list[dict[str, object]]:
-        from penstock.engine.query import query
+        from penstock.engine.spark.query import query
 
         return query(self.session, sql, reads, self.storage, limits)
 
     def compare(self, job: Job, snapshot: int) -> Comparison:
-        from penstock.engine.compare import compare
+        from penstock.engine.stage.compare import compare
 
         return compare(self.session, job, snapshot, self.storage)
 
     def count_rows(self, read: InputRead) -> int:
         """How many rows a pinned read gives; Spark is asked only when the log cannot rule them out."""
-        from penstock.engine.handle import FeatureUnsupported
-        from penstock.engine.log import snapshot
+        from penstock.engine.log.handle import FeatureUnsupported
+        from penstock.engine.log.snapshot import snapshot
 
         try:
             seen = snapshot(read.pin.location, read.position, version=read.pin.snapshot, storage=self.storage)
@@ -113,13 +113,13 @@ class DeltaEngine:
         self, location: str, source_format: str, position: PositionColumn, *, snapshot: int | None, sql: str | None
     ) -> tuple[int | None, int | None]:
         """The least and the greatest position of a source that no log describes."""
-        from penstock.engine.scan import scan
+        from penstock.engine.spark.scan import scan
 
         return scan(self.session, location, source_format, position, snapshot=snapshot, sql=sql, storage=self.storage)
 
     def foreign_seen(self, location: str, position: PositionColumn | None) -> ForeignSeen:
         """A Delta table whose log only Spark can read, as it is now."""
-        from penstock.engine.foreign import seen
+        from penstock.engine.spark.only_spark import seen
 
         return seen(self.session, location, position)
 
@@ -127,19 +127,19 @@ class DeltaEngine:
         self, location: str, position: PositionColumn, after: int, upto: int, first: int | None
     ) -> LogChanges:
         """What the change feed of such a table tells of the commits between two snapshots."""
-        from penstock.engine.foreign import changes
+        from penstock.engine.spark.only_spark import changes
 
         return changes(self.session, location, position, (after, upto), first)
 
     def portable(self, read: InputRead) -> str:
         """A pinned read as anybody can paste it into a Spark session."""
-        from penstock.engine.portable import portable
+        from penstock.engine.spark.portable import portable
 
         return portable(read, self.storage)
 
     def cut(self, sql: str, own: InputRead, interval: Interval) -> str:
         """The rows of a query that belong to one interval of the table `own`."""
-        from penstock.engine.portable import cut_to, position_kind
+        from penstock.engine.spark.portable import cut_to, position_kind
 
         if own.position is None:
             return sql
@@ -152,7 +152,7 @@ class DeltaEngine:
 
     def cancel(self, task: UUID, attempt: int) -> None:
         """End the Spark jobs of an attempt, from another thread; it begins nothing more."""
-        from penstock.engine.stage import group
+        from penstock.engine.stage.staging import group
 
         self._cancelled.add((task, attempt))
         self.session.cancel(group(task, attempt))

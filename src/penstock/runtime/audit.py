@@ -9,8 +9,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
-from penstock.engine.glance import ends_at
-from penstock.engine.handle import open_table
+from penstock.engine.log.glance import ends_at
+from penstock.engine.log.handle import open_table
 from penstock.errors import ConflictError, StateError
 from penstock.planner.readiness.words import spans
 from penstock.runtime.containment import contained
@@ -21,9 +21,9 @@ from penstock.values.models import IntervalModel
 from penstock.values.records import Generation, World
 
 if TYPE_CHECKING:
-    from penstock.engine.audit import ForeignCommit
-    from penstock.engine.evicting import Table
-    from penstock.engine.job import HeadMoved, Staged
+    from penstock.engine.commit.evict import Table
+    from penstock.engine.observe.foreign_commits import ForeignCommit
+    from penstock.engine.values.job import HeadMoved, Staged
 
 T = TypeVar("T")
 
@@ -120,7 +120,7 @@ def judge(site: Site, state: State, table: OwnTable, seen: TableSeen | BaseExcep
 
 def staged_or_error(site: Site, eviction: Eviction) -> Staged | HeadMoved | BaseException | None:
     """The files without those rows, by the store alone; or why they could not be written."""
-    from penstock.engine.evicting import without
+    from penstock.engine.commit.evict import without
 
     try:
         return without(_table(site, eviction), eviction.scope, eviction.latest)
@@ -163,7 +163,7 @@ def _look(site: Site, own: OwnTable) -> TableSeen:
     column = position_column(own.model)
     if latest < own.accepted or latest == own.accepted == audited or column is None:
         return TableSeen(own, table_id, latest)
-    from penstock.engine.audit import foreign_commits
+    from penstock.engine.observe.foreign_commits import foreign_commits
 
     after = own.accepted if audited is None else audited
     return TableSeen(
@@ -264,8 +264,8 @@ def _identity(generation: Generation) -> tuple[object, ...]:
 
 
 def _evict(site: Site, state: State, eviction: Eviction, ready: Staged | HeadMoved | None) -> str | None:
-    from penstock.engine.evicting import abandon, evict
-    from penstock.engine.job import HeadMoved
+    from penstock.engine.commit.evict import abandon, evict
+    from penstock.engine.values.job import HeadMoved
 
     generation, storage = eviction.generation, site.project.settings.target.storage
     if isinstance(ready, HeadMoved):
@@ -288,7 +288,7 @@ def _evict(site: Site, state: State, eviction: Eviction, ready: Staged | HeadMov
 
 
 def _table(site: Site, eviction: Eviction) -> Table:
-    from penstock.engine.evicting import Table
+    from penstock.engine.commit.evict import Table
 
     column, generation = position_column(eviction.model), eviction.generation
     assert column is not None  # noqa: S101

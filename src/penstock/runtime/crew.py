@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
 
-from penstock.engine.job import Step
+from penstock.engine.values.job import Step
 from penstock.errors import BusyError, ConflictError, LeaseLostError, StateError
 from penstock.runtime.containment import cancel
 from penstock.runtime.heartbeat import Heartbeat

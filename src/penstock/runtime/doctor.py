@@ -10,9 +10,9 @@ from pathlib import Path
 from uuid import uuid4
 
 from penstock.embedded.server import EmbeddedPostgres
-from penstock.engine import java
-from penstock.engine.jars import DELTA, jars_ready
-from penstock.engine.probe import put_if_absent
+from penstock.engine.log.probe import put_if_absent
+from penstock.engine.spark import java
+from penstock.engine.spark.jars import DELTA, jars_ready
 from penstock.errors import PenstockError
 from penstock.project import Project, load, project_root
 from penstock.runtime.site import Site

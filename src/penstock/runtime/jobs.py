@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from penstock.engine.job import Digest, InputRead, Job, Rendering, Tags
-from penstock.engine.tags import end_of
+from penstock.engine.spark.tags import end_of
+from penstock.engine.values.job import Digest, InputRead, Job, Rendering, Tags
 from penstock.errors import QueryError
 from penstock.project import RefUse, render, render_shared
 from penstock.runtime.site import Site, position_column

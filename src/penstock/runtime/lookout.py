@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from threading import Semaphore
 from typing import TypeVar
 
-from penstock.engine.glance import Mark, goes_on, mark
+from penstock.engine.log.glance import Mark, goes_on, mark
 from penstock.errors import PenstockError
 from penstock.planner.policy.watching import GLANCE_SECONDS, glance_seconds
 from penstock.runtime.audit import (

@@ -6,10 +6,10 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from penstock.engine.portable import position_kind
-from penstock.engine.positions import PositionField
-from penstock.engine.predicate import as_position
-from penstock.engine.query import Limits
+from penstock.engine.spark.portable import position_kind
+from penstock.engine.spark.query import Limits
+from penstock.engine.values.positions import PositionField
+from penstock.engine.values.predicate import as_position
 from penstock.errors import QueryError, UsageError
 from penstock.project.depth import reading
 from penstock.runtime.workspace import Workspace

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from penstock.engine.files import PositionColumn
-from penstock.engine.glance import goes_on
-from penstock.engine.observe import (
+from penstock.engine.log.glance import goes_on
+from penstock.engine.observe.bounds import (
     Bounds,
     Completeness,
     FeatureUnsupported,
@@ -22,6 +21,7 @@ from penstock.engine.observe import (
     merged_bounds,
     observe_delta,
 )
+from penstock.engine.values.files import PositionColumn
 from penstock.errors import SourceError
 from penstock.planner.change.source_changes import (
     Noticed,
@@ -45,7 +45,7 @@ from penstock.values.models.axis import SECOND
 from penstock.values.records import SourceRecord, World
 
 if TYPE_CHECKING:
-    from penstock.engine.foreign import ForeignSeen
+    from penstock.engine.spark.only_spark import ForeignSeen
     from penstock.values.changes import LogChanges
 
 Scan = Literal["full", "incremental"]
@@ -175,7 +175,7 @@ class Observer:
         return self._between(source, known.snapshot, record, world)
 
     def _between(self, source: Source, after: int, record: SourceRecord, world: World) -> Noticed:
-        from penstock.engine.changes import log_changes
+        from penstock.engine.observe.changes import log_changes
 
         assert record.snapshot is not None  # noqa: S101
         location, column = self.site.source(source), position_column(source)
@@ -206,7 +206,7 @@ class Observer:
 
     def _still_expired(self, source: Source, after: int, record: SourceRecord, read: IntervalSet) -> int | None:
         """What has expired, unless a RESTORE or an overwrite may have brought rows back: a log tells everybody."""
-        from penstock.engine.changes import rewinds
+        from penstock.engine.observe.changes import rewinds
 
         first, upto = record.min_pos, record.snapshot or 0
         if record.expired_pos is None or first is None or first >= record.expired_pos:
@@ -319,7 +319,7 @@ class Observer:
             return _from_program(source, self.site.project, self.environ)
         sql = None
         if source.bounds_sql is not None:
-            from penstock.engine.scan import VIEW
+            from penstock.engine.spark.scan import VIEW
 
             last = None if known.end_pos is None else known.end_pos - (completeness(source) == "inclusive")
             context = ScanContext(kind == "full", known.min_pos, last)

@@ -9,8 +9,8 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import traverse_scope
 
-from penstock.engine.job import InputRead
-from penstock.engine.query import MOST_ROWS, MOST_SECONDS, Limits
+from penstock.engine.spark.query import MOST_ROWS, MOST_SECONDS, Limits
+from penstock.engine.values.job import InputRead
 from penstock.errors import UsageError
 from penstock.project.depth import reading
 from penstock.runtime.workspace import Workspace

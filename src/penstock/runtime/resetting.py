@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import uuid4
 
-from penstock.engine.job import HeadMoved
-from penstock.engine.loaded import ROUNDS, LoadedHead
-from penstock.engine.reset import Emptying, empty, head_of
+from penstock.engine.commit.reset import Emptying, empty, head_of
+from penstock.engine.log.loaded import ROUNDS, LoadedHead
+from penstock.engine.values.job import HeadMoved
 from penstock.errors import UsageError
 from penstock.planner.change.reach import Recompute, gone, recompute
 from penstock.runtime.workspace import Workspace, applied

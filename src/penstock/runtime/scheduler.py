@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol, assert_never
 
-from penstock.engine.job import Step
+from penstock.engine.values.job import Step
 from penstock.errors import ConflictError, PenstockError, StateError
 from penstock.planner.observations import Survey
 from penstock.planner.policy.triggers import Due, Triggers

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from penstock.engine.job import Step
+from penstock.engine.values.job import Step
 from penstock.errors import ConflictError
 from penstock.planner.change.consumers import affected
 from penstock.planner.observations import Survey

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from penstock.engine.files import PositionColumn
+from penstock.engine.values.files import PositionColumn
 from penstock.errors import QueryError
 from penstock.project import Project
 from penstock.values.intervals import IntervalSet
@@ -15,7 +15,7 @@ from penstock.values.records import World
 from penstock.values.tasks import Pin
 
 if TYPE_CHECKING:
-    from penstock.engine.job import InputRead
+    from penstock.engine.values.job import InputRead
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Site:
 
     def reading(self, view: str, name: str, pin: Pin, window: IntervalSet | None = None) -> InputRead:
         """One relation for the engine, cut to `window` by the table's own position column."""
-        from penstock.engine.job import InputRead  # whoever only asks reads nothing
+        from penstock.engine.values.job import InputRead  # whoever only asks reads nothing
 
         model = self.graph.models[name]
         column = position_column(model)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from uuid import UUID
 
-from penstock.engine.compare import Comparison
+from penstock.engine.stage.compare import Comparison
 from penstock.errors import AttemptError, SourceError
 from penstock.project.templates import names_used
 from penstock.runtime.audit import OwnTable, unseen_commits

@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
-from penstock.engine.job import Digest, HeadMoved, Job, Staged, Step
+from penstock.engine.values.job import Digest, HeadMoved, Job, Staged, Step
 from penstock.errors import (
     AttemptError,
     ConflictError,
@@ -36,7 +36,7 @@ from penstock.values.records import Generation, World
 from penstock.values.tasks import Commit, Cost, Lease, Order
 
 if TYPE_CHECKING:
-    from penstock.engine.publish import FileSetChanged
+    from penstock.engine.commit.publish import FileSetChanged
 
 T = TypeVar("T")
 

@@ -22,8 +22,8 @@ from penstock.values.records import Change, World
 
 if TYPE_CHECKING:
     from penstock.engine.delta import DeltaEngine
-    from penstock.engine.job import Step
-    from penstock.engine.session import SparkSettings
+    from penstock.engine.spark.session import SparkSettings
+    from penstock.engine.values.job import Step
 
 
 def no_step(label: str) -> None:
@@ -144,7 +144,7 @@ def database(project: Project, environ: Mapping[str, str]) -> Iterator[Address]:
 
 
 def spark_settings(project: Project, environ: Mapping[str, str]) -> SparkSettings:
-    from penstock.engine.session import SparkSettings
+    from penstock.engine.spark.session import SparkSettings
 
     target = project.settings.target
     return SparkSettings(

@@ -1,0 +1,88 @@
+"""What does a commit of ours say of itself?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from penstock.engine.log.handle import LogCommit
+from penstock.engine.values.job import Staged, StagedChunk
+from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.tasks import ChunkResult, Commit, Frontier, Pin
+
+Note = dict[str, object]
+
+
+def written(noted: Note) -> dict[str, str]:
+    """A note as the metadata of a commit."""
+    return {"userMetadata": json.dumps({"penstock": noted})}
+
+
+def note(commit: LogCommit) -> Mapping[str, Any] | None:
+    """What we wrote into the user metadata of a commit; None when the commit is not ours."""
+    text = commit.info.get("userMetadata")
+    try:
+        noted = json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return noted["penstock"] if isinstance(noted, dict) and isinstance(noted.get("penstock"), dict) else None
+
+
+def of_attempt(staged: Staged) -> Note:
+    """Enough to adopt the commit, should nobody else remember it."""
+    job = staged.job
+    return {
+        **_of_table(job.task, job.model, job.generation),
+        "attempt": job.attempt,
+        "epoch": job.epoch,
+        "chunks": [chunk_noted(chunk) for chunk in staged.chunks],
+        "frontier": {
+            name: {
+                "location": pin.location,
+                "snapshot": pin.snapshot,
+                "table_id": pin.table_id,
+                "generation": pin.generation,
+            }
+            for name, pin in job.frontier.items()
+        },
+    }
+
+
+def of_reset(task: UUID, model: str, generation: str, covered: IntervalSet) -> Note:
+    """Enough for the audit to see what is empty now, should the database never hear of it."""
+    emptied = [StagedChunk(part, 0, None, changed=True) for part in covered]
+    return {
+        **_of_table(task, model, generation),
+        "attempt": 0,
+        "reset": True,
+        "chunks": [chunk_noted(chunk) for chunk in emptied],
+    }
+
+
+def recorded(version: int, noted: Mapping[str, Any]) -> Commit:
+    """The commit of an attempt, from its note."""
+    pins: Frontier = {name: Pin(**pin) for name, pin in noted["frontier"].items()}
+    chunks = tuple(_chunk_recorded(chunk) for chunk in noted["chunks"])
+    return Commit(version, chunks, pins, noted["epoch"], written=True, adopted=True)
+
+
+def chunk_noted(chunk: StagedChunk) -> list[object]:
+    edges = None if chunk.differs is None else chunk.differs.edges
+    return [chunk.interval.start, chunk.interval.end, chunk.rows, chunk.changed, digest_noted(chunk), edges]
+
+
+def digest_noted(chunk: StagedChunk) -> tuple[int, int, int] | None:
+    return None if chunk.digest is None else (chunk.digest.rows, chunk.digest.sum_a, chunk.digest.sum_b)
+
+
+def _of_table(task: UUID, model: str, generation: str) -> Note:
+    return {"task": str(task), "model": model, "generation": generation}
+
+
+def _chunk_recorded(noted: Sequence[Any]) -> ChunkResult:
+    start, end, rows, changed, digest, *more = noted
+    edges = more[0] if more else None  # older notes end before it
+    differs = None if edges is None else IntervalSet(tuple(edges))
+    return ChunkResult(Interval(start, end), rows, changed, None if digest is None else tuple(digest), differs)

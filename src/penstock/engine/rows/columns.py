@@ -1,0 +1,112 @@
+"""Do the columns of a query fit the table they go to?"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from penstock.engine.values.predicate import quoted
+from penstock.errors import QueryError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+_FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
+_WHOLE = ("byte", "short", "integer", "long")
+
+
+def target_schema(new: StructType, table: StructType | None, add_columns: bool) -> StructType:
+    """The table's columns, then those that the query adds; a QueryError when they cannot be one table."""
+    from pyspark.sql.types import StructField, StructType
+
+    _check(new)
+    if table is None:
+        return StructType([StructField(field.name, field.dataType, True) for field in new.fields])
+    known = {field.name.casefold() for field in table.fields}
+    added = [field for field in new.fields if field.name.casefold() not in known]
+    if added and not add_columns:
+        raise QueryError(
+            f"the query has new columns: {', '.join(field.name for field in added)}",
+            hint="on_schema_change: add_columns takes them in",
+        )
+    return StructType([*table.fields, *(StructField(field.name, field.dataType, True) for field in added)])
+
+
+def fits(table: StructType, rows: StructType) -> bool:
+    """Whether files of `rows` can be added to the table as they are: its columns first, of the same types."""
+    ahead = rows.fields[: len(table.fields)]
+    return len(ahead) == len(table.fields) and all(
+        one.name == other.name and _same(one.dataType, other.dataType)
+        for one, other in zip(table.fields, ahead, strict=True)
+    )
+
+
+def fitted(new: StructType, target: StructType) -> list[str]:
+    """SQL of the target's columns over the query's: renamed to the table's spelling, widened, NULL where absent."""
+    given = {field.name.casefold(): field for field in new.fields}
+    selected: list[str] = []
+    for field in target.fields:
+        name, spelled = quoted(field.name), field.dataType.simpleString()
+        found = given.get(field.name.casefold())
+        if found is None:
+            selected.append(f"cast(null as {spelled}) as {name}")
+        elif _same(found.dataType, field.dataType):
+            selected.append(f"{quoted(found.name)} as {name}")
+        elif _widens(found.dataType, field.dataType):
+            selected.append(f"cast({quoted(found.name)} as {spelled}) as {name}")
+        else:
+            raise QueryError(
+                f"column {field.name} is {found.dataType.simpleString()} in the query and {spelled} in the table",
+                hint="cast it in the query, or rebuild the table",
+            )
+    return selected
+
+
+def unchanged(selected: list[str]) -> bool:
+    """Whether `fitted` only named the columns that are there already."""
+    return not any(text.startswith("cast(") for text in selected)
+
+
+def _check(new: StructType) -> None:
+    twice = [name for name, count in Counter(field.name.casefold() for field in new.fields).items() if count > 1]
+    if twice:
+        raise QueryError(f"the query has several columns named {twice[0]}", hint="give each column its own alias")
+    for field in new.fields:
+        if _FORBIDDEN.search(field.name):
+            raise QueryError(
+                f"a Delta column cannot be named {field.name!r}", hint="give it an alias without blanks or ,;{}()="
+            )
+        odd = _unstorable(field.dataType)
+        if odd is not None:
+            wanted = f"cast(… as string) as {field.name}"
+            raise QueryError(f"column {field.name} is of type {odd}, which cannot be stored", hint=f"write {wanted}")
+
+
+def _unstorable(kind: DataType) -> str | None:
+    from pyspark.sql import types as t
+
+    if isinstance(kind, t.StructType):
+        return next((odd for field in kind.fields if (odd := _unstorable(field.dataType))), None)
+    if isinstance(kind, t.ArrayType):
+        return _unstorable(kind.elementType)
+    if isinstance(kind, t.MapType):
+        return _unstorable(kind.keyType) or _unstorable(kind.valueType)
+    plain = (t.StringType, t.BinaryType, t.BooleanType, t.NumericType, t.DateType, t.TimestampType, t.TimestampNTZType)
+    return None if isinstance(kind, plain) else kind.simpleString()
+
+
+def _same(one: DataType, other: DataType) -> bool:
+    return one.simpleString() == other.simpleString()
+
+
+def _widens(narrow: DataType, wide: DataType) -> bool:
+    """Whether every value of `narrow` is a value of `wide`."""
+    from pyspark.sql.types import DecimalType
+
+    one, other = narrow.typeName(), wide.typeName()
+    if one in _WHOLE and other in _WHOLE:
+        return _WHOLE.index(one) < _WHOLE.index(other)
+    if isinstance(narrow, DecimalType) and isinstance(wide, DecimalType):
+        return wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale
+    return (one, other) == ("float", "double")
