@@ -54,15 +54,15 @@ def broken(mechanism: str | None) -> None:
 
         arrow_engine.find_commit = publish.find_commit
     elif mechanism == "fence":
-        from penstock.state import publication
+        from penstock.state.progress import publication
 
         publication.fence = lambda *_: None  # type: ignore[assignment]
     elif mechanism == "doubt":
-        from penstock.state import queue
+        from penstock.state.queue import queue
 
         queue.unheard_claim = lambda *_: None  # type: ignore[assignment]
     elif mechanism == "cascade":
-        from penstock.state.publication import Publication
+        from penstock.state.progress.publication import Publication
 
         Publication._tell = lambda *_: None  # type: ignore[method-assign]
     elif mechanism == "liveness":

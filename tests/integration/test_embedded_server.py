@@ -23,7 +23,7 @@ from penstock.embedded.patience import poll
 from penstock.embedded.place import Place, control_folder, read_place
 from penstock.embedded.server import EmbeddedPostgres, refuse_platform
 from penstock.errors import StateError
-from penstock.state.connection import Database
+from penstock.state.database.connection import Database
 
 ENVIRON = {"PATH": os.environ["PATH"], "PENSTOCK_PG_LINGER": "0"}
 SOURCES = Path(attachment.__file__).parents[3]

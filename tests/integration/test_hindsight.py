@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.observe import changes
 from penstock.planner.readiness import lanes
-from penstock.state.publication import Publication
+from penstock.state.progress.publication import Publication
 from penstock.values.intervals import IntervalSet
 from penstock.values.tasks import Commit
 

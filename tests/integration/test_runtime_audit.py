@@ -17,7 +17,7 @@ from penstock.runtime import audit as runtime_audit
 from penstock.runtime import run as runtime_run
 from penstock.runtime.verifying import verify
 from penstock.runtime.workspace import Workspace, apply
-from penstock.state.publication import Publication
+from penstock.state.progress.publication import Publication
 from penstock.values.intervals import IntervalSet, ranges
 
 COPY = "select n, value from {{ ref('raw.numbers') }}"

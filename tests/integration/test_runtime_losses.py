@@ -20,7 +20,7 @@ from penstock.runtime.heartbeat import Heartbeat
 from penstock.runtime.work import Bench
 from penstock.runtime.worker import Worker
 from penstock.runtime.workspace import apply
-from penstock.state import failure, queue
+from penstock.state.queue import failure, queue
 from penstock.state.store import State
 from penstock.values.intervals import ranges
 from penstock.values.tasks import Lease

@@ -26,7 +26,7 @@ from penstock.runtime.progress import Silent
 from penstock.runtime.run import observe
 from penstock.runtime.workspace import apply
 from penstock.state import sources
-from penstock.state.connection import Database
+from penstock.state.database.connection import Database
 from penstock.values.intervals import Interval, ranges
 from penstock.values.tasks import Order
 

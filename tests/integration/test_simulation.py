@@ -24,9 +24,11 @@ from simulation import simulating
 
 from penstock.planner.change.source_changes import Noticed
 from penstock.runtime import work
-from penstock.state import failure, invalidation, publication, queue, world
-from penstock.state.folding import Fold
-from penstock.state.publication import Publication
+from penstock.state import world
+from penstock.state.progress import invalidation, publication
+from penstock.state.progress.folding import Fold
+from penstock.state.progress.publication import Publication
+from penstock.state.queue import failure, queue
 from penstock.values.changes import UNCHANGED
 from penstock.values.intervals import NOTHING, IntervalSet
 from penstock.values.records import Generation, GenerationHead, SourceRecord

@@ -13,10 +13,10 @@ import pytest
 from postgres_server import own_server
 
 from penstock.errors import StateError
-from penstock.state.connection import SETTINGS, Database
-from penstock.state.statements import statements
+from penstock.state.database.connection import SETTINGS, Database
+from penstock.state.database.statements import statements
+from penstock.state.database.wakeup import wake_cancelled
 from penstock.state.store import State
-from penstock.state.wakeup import wake_cancelled
 from penstock.values.intervals import NOTHING, ranges
 
 if TYPE_CHECKING:

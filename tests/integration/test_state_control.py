@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import LeaseLostError, UnknownModelError
-from penstock.state.statements import statements
+from penstock.state.database.statements import statements
 from penstock.state.store import State
 from penstock.values.intervals import NOTHING, ranges
 from penstock.values.tasks import Lease

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.errors import ErrorClass, LeaseLostError
 from penstock.planner.policy.retry import MOST_PARTS_ALIKE, Die, Ending, Family, Retry, Split, next_step
-from penstock.state.statements import statements
+from penstock.state.database.statements import statements
 from penstock.state.store import State
 from penstock.values.intervals import NOTHING, ranges
 from penstock.values.tasks import Lease

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.state.statements import statements
+from penstock.state.database.statements import statements
 from penstock.values.records import Definition
 from penstock.values.tasks import Lane, Lease
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from orderings import orders
 
-from penstock.state import events, invalidation
-from penstock.state.statements import statements
+from penstock.state.database.statements import statements
+from penstock.state.progress import events, invalidation
 from penstock.values.changes import Changed
 from penstock.values.intervals import NOTHING, Interval, IntervalSet, ranges
 from penstock.values.records import SourceRecord

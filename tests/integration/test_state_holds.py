@@ -14,8 +14,8 @@ from penstock.errors import EngineError
 from penstock.planner.observations import Survey
 from penstock.planner.policy.retry import Die, Ending, Retry, hold_seconds, next_step
 from penstock.planner.readiness.plan import plan
-from penstock.state import failure
-from penstock.state.statements import statements
+from penstock.state.database.statements import statements
+from penstock.state.queue import failure
 from penstock.values.intervals import NOTHING, IntervalSet, ranges
 from penstock.values.records import Work
 from penstock.values.tasks import Lease, Order

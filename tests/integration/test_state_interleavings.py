@@ -13,8 +13,8 @@ from orderings import orders
 from reaches import same
 
 from penstock.planner.change.coverage import Coverage, invalidated, published
-from penstock.state import events, invalidation, pins
-from penstock.state.statements import statements
+from penstock.state.database.statements import statements
+from penstock.state.progress import events, invalidation, pins
 from penstock.values.changes import Changed
 from penstock.values.intervals import NOTHING, IntervalSet, ranges
 from penstock.values.tasks import Lease

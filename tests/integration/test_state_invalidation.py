@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from reaches import same
 
-from penstock.state import events
-from penstock.state.statements import statements
+from penstock.state.database.statements import statements
+from penstock.state.progress import events
 from penstock.values.changes import Changed
 from penstock.values.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
 from penstock.values.records import Definition, SourceRecord

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.state.statements import statements
+from penstock.state.database.statements import statements
 from penstock.state.store import State
 from penstock.values.records import Definition, SourceRecord
 

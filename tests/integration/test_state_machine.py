@@ -37,9 +37,9 @@ from penstock.runtime.progress import Silent
 from penstock.runtime.run import observe
 from penstock.runtime.work import Bench, work
 from penstock.runtime.workspace import Workspace, apply
-from penstock.state import invalidation
-from penstock.state.statements import statements
-from penstock.state.workers import LEASE_SECONDS
+from penstock.state.database.statements import statements
+from penstock.state.progress import invalidation
+from penstock.state.queue.workers import LEASE_SECONDS
 from penstock.values.intervals import Interval
 from penstock.values.tasks import Commit, Lease, Order
 

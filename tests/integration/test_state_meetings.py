@@ -14,9 +14,10 @@ from observations import record
 from preemption import Act, Preempted, answer, gated, preempt, statements_of
 from reaches import same
 
-from penstock.state import control, folding
-from penstock.state.connection import Database
-from penstock.state.statements import statements
+from penstock.state.database.connection import Database
+from penstock.state.database.statements import statements
+from penstock.state.progress import folding
+from penstock.state.queue import control
 from penstock.state.store import State
 from penstock.values.changes import Changed
 from penstock.values.intervals import ranges

@@ -10,8 +10,8 @@ import pytest
 from psycopg import sql
 
 from penstock.errors import StateError
-from penstock.state.connection import Database
-from penstock.state.migrate import Migration, migrate, migrations
+from penstock.state.database.connection import Database
+from penstock.state.database.migrate import Migration, migrate, migrations
 from penstock.state.store import State
 
 

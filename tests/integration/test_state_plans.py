@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from penstock.state.statements import statement
+from penstock.state.database.statements import statement
 from penstock.values.intervals import ranges
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.state import folding
-from penstock.state.folding import Fold
-from penstock.state.invalidation import find_mark
+from penstock.state.database.statements import statements
+from penstock.state.progress import folding
+from penstock.state.progress.folding import Fold
+from penstock.state.progress.invalidation import find_mark
 from penstock.state.pruning import prune
-from penstock.state.statements import statements
 from penstock.values.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
 from penstock.values.tasks import Frontier
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from penstock.errors import ConflictError, LeaseLostError, StateError
 from penstock.planner.change.coverage import invalidated, published
-from penstock.state import invalidation
-from penstock.state.folding import Fold, SignedRun, extended
-from penstock.state.publication import Publication
-from penstock.state.statements import statements
+from penstock.state.database.statements import statements
+from penstock.state.progress import invalidation
+from penstock.state.progress.folding import Fold, SignedRun, extended
+from penstock.state.progress.publication import Publication
 from penstock.values.intervals import NOTHING, Interval, IntervalSet, ranges
 from penstock.values.tasks import ChunkResult, Lease
 

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from penstock.errors import ConflictError, LeaseLostError
-from penstock.state.statements import statements
+from penstock.state.database.statements import statements
 from penstock.state.store import State
 from penstock.values.intervals import EVERYTHING, Interval, ranges
 from penstock.values.tasks import Order

@@ -13,9 +13,9 @@ from preemption import Act, Preempted, answer, gate_of, gated, preempt, statemen
 from reaches import none, same
 
 from penstock.errors import LeaseLostError, StateError
-from penstock.state.pins import News
-from penstock.state.resetting import Reset
-from penstock.state.statements import statements
+from penstock.state.database.statements import statements
+from penstock.state.progress.pins import News
+from penstock.state.progress.resetting import Reset
 from penstock.state.store import State
 from penstock.values.changes import Changed
 from penstock.values.intervals import EVERYTHING, NOTHING, IntervalSet, ranges

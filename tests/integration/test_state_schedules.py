@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.runtime import definitions as project_words
-from penstock.state.schedules import due_slots
-from penstock.state.statements import statements
+from penstock.state.database.statements import statements
+from penstock.state.queue.schedules import due_slots
 from penstock.state.store import State
 from penstock.values.models import Chunking, IntervalModel
 from penstock.values.models.model import Schedules
@@ -229,7 +229,7 @@ def test_a_day_of_late_looks_gives_every_slot_its_own_time() -> None:
 
 def test_counting_from_the_look_would_drift(monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock.planner.policy import cadence
-    from penstock.state import schedules as module
+    from penstock.state.queue import schedules as module
 
     monkeypatch.setattr(module, "following", lambda one, after, anchor: cadence.following(one, after, anchor=after))
     record = ScheduleRecord("core.a", "forward", "@every 1m", NOON, None)

@@ -10,8 +10,8 @@ from observations import record
 from penstock.errors import ErrorClass
 from penstock.planner.policy.breaker import MOST_ALIKE
 from penstock.planner.policy.retry import MOST_PARTS_ALIKE, Family
-from penstock.state import failure
-from penstock.state.statements import statements
+from penstock.state.database.statements import statements
+from penstock.state.queue import failure
 from penstock.values.changes import Changed
 from penstock.values.intervals import NOTHING, Interval, ranges
 from penstock.values.records import SuspensionRecord

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import StateError
+from penstock.state.queue.workers import Presence
 from penstock.state.store import State
-from penstock.state.workers import Presence
 
 if TYPE_CHECKING:
     from conftest import Story

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from penstock.errors import ConflictError, LeaseLostError, StateError
-from penstock.state import folding
-from penstock.state.connection import Database
+from penstock.state.database.connection import Database
+from penstock.state.progress import folding
 from penstock.state.store import State
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet, ranges
 from penstock.values.records import Definition, World

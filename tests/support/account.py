@@ -12,7 +12,7 @@ from invariants import violations
 
 from penstock.errors import LeaseLostError
 from penstock.planner.policy.breaker import pieces
-from penstock.state import folding
+from penstock.state.progress import folding
 from penstock.state.store import State
 from penstock.values.intervals import NOTHING, IntervalSet
 from penstock.values.tasks import Lease, Order

@@ -12,7 +12,7 @@ from typing import TypeVar
 import psycopg
 
 from penstock.errors import PenstockError
-from penstock.state.connection import Database
+from penstock.state.database.connection import Database
 from penstock.state.store import State
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from penstock.planner.change.consumers import affected
 from penstock.planner.change.reach import carried, covered
 from penstock.planner.observations import Survey
 from penstock.planner.readiness.plan import plan
-from penstock.state.pins import News
+from penstock.state.progress.pins import News
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
 from penstock.values.tasks import Order
 

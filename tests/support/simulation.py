@@ -40,8 +40,9 @@ from penstock.runtime.scheduler import Scheduler
 from penstock.runtime.site import Site
 from penstock.runtime.work import Bench
 from penstock.runtime.worker import IDLE_SECONDS, Worker
-from penstock.state import connection, failure
-from penstock.state.connection import Database, speaking
+from penstock.state.database import connection
+from penstock.state.database.connection import Database, speaking
+from penstock.state.queue import failure
 from penstock.state.store import State
 from penstock.values.models import IntervalModel
 from penstock.values.tasks import Lease

@@ -16,7 +16,7 @@ from kept import empty, stop_clock
 
 from penstock.errors import ErrorClass, StateError
 from penstock.planner.change.coverage import invalidated, published
-from penstock.state import failure
+from penstock.state.queue import failure
 from penstock.state.store import State
 from penstock.values.intervals import IntervalSet
 from penstock.values.tasks import ChunkResult, Commit, Frontier, Lease, Pin

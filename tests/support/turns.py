@@ -11,7 +11,7 @@ import psycopg
 from faults import Killed
 
 from penstock.errors import StateError
-from penstock.state.connection import Database
+from penstock.state.database.connection import Database
 from penstock.state.store import State
 
 T = TypeVar("T")

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from penstock.planner.policy import cadence as cadence_module
 from penstock.planner.policy.cadence import PATTERN, Cadence, Cron, Every, following, parse
-from penstock.state import schedules as schedules_module
-from penstock.state.schedules import due_slots
+from penstock.state.queue import schedules as schedules_module
+from penstock.state.queue.schedules import due_slots
 from penstock.values.records import ScheduleRecord
 
 EXAMPLES = effort(20)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.state.migrate import migrations
-from penstock.state.statements import statement, statements
+from penstock.state.database.migrate import migrations
+from penstock.state.database.statements import statement, statements
 
 STATE = Path(str(files("penstock.state")))
 TEXTS = {path.name: path.read_text(encoding="utf-8") for path in sorted(STATE.glob("*/*.sql"))}
@@ -106,7 +106,7 @@ def test_every_statement_says_why_and_is_used(name: str) -> None:
     first, *rest = statement(name).decode().splitlines()
     assert re.match(r"-- [A-Z`]", first), "one line of why above the statement"
     assert rest
-    assert any(f'"{name}"' in path.read_text(encoding="utf-8") for path in STATE.glob("*.py")), "nobody runs it"
+    assert any(f'"{name}"' in path.read_text(encoding="utf-8") for path in STATE.rglob("*.py")), "nobody runs it"
 
 
 def test_migrations_are_numbered_without_holes() -> None:

@@ -11,8 +11,8 @@ from contextlib import closing, suppress
 from types import TracebackType
 
 from penstock.errors import ConflictError, LeaseLostError, StateError
+from penstock.state.queue.workers import LEASE_SECONDS
 from penstock.state.store import State
-from penstock.state.workers import LEASE_SECONDS
 from penstock.values.tasks import Lease
 
 HEARTBEAT_SECONDS = 30.0

@@ -13,7 +13,7 @@ from penstock.planner.readiness.words import spans
 from penstock.runtime.matching import condition, matching
 from penstock.runtime.observing import Observer, Sight, keep
 from penstock.runtime.workspace import Workspace, applied
-from penstock.state.pins import News
+from penstock.state.progress.pins import News
 from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.models import IntervalModel, Model, Source
 from penstock.values.models.axis import SECOND

@@ -24,7 +24,7 @@ from penstock.runtime.revisions import Revisions
 from penstock.runtime.settling import settle
 from penstock.runtime.site import Site
 from penstock.runtime.workspace import no_step
-from penstock.state.schedules import due_slots
+from penstock.state.queue.schedules import due_slots
 from penstock.state.store import State
 from penstock.values.intervals import IntervalSet
 from penstock.values.models import IntervalModel, Source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.state.connection import Database
+from penstock.state.database.connection import Database
 
 STEP_ROWS = 1000
 """How many rows one transaction looks at: nobody waits long for it."""

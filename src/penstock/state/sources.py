@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from psycopg.types.json import Jsonb
 
-from penstock.state import told
-from penstock.state.connection import Database, storable
+from penstock.state.database.connection import Database, storable
+from penstock.state.progress import row_counts as told
 from penstock.values.changes import UNCHANGED, Changed
 from penstock.values.records import SourceRecord
 

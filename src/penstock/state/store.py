@@ -10,34 +10,17 @@ from typing import ClassVar
 from uuid import UUID
 
 from penstock.errors import ConflictError, ErrorClass
-from penstock.state import (
-    apply,
-    audit,
-    control,
-    events,
-    failure,
-    folding,
-    invalidation,
-    migrate,
-    pruning,
-    publication,
-    queue,
-    reopenings,
-    resetting,
-    roles,
-    sources,
-    suspension,
-    wakeup,
-    workers,
-    world,
-)
-from penstock.state.connection import Database
+from penstock.state import apply, pruning, sources, world
+from penstock.state.database import migrate, roles, wakeup
+from penstock.state.database.connection import Database
 from penstock.state.history import attempts as past_attempts
 from penstock.state.history import count_tasks, keep_log, newest_inputs
 from penstock.state.history import covers as past_covers
 from penstock.state.history import tasks as past_tasks
-from penstock.state.invalidation import Wish
-from penstock.state.pins import News
+from penstock.state.progress import audit, events, folding, invalidation, publication, reopenings, resetting
+from penstock.state.progress.invalidation import Wish
+from penstock.state.progress.pins import News
+from penstock.state.queue import control, failure, queue, suspension, workers
 from penstock.state.world import Memory
 from penstock.values.changes import UNCHANGED, Changed
 from penstock.values.intervals import IntervalSet

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 
-from penstock.state.connection import Database
-from penstock.state.folding import Fold, read
-from penstock.state.reopenings import reopened
+from penstock.state.database.connection import Database
+from penstock.state.progress.folding import Fold, read
+from penstock.state.progress.reopenings import reopened
 from penstock.values.intervals import IntervalSet, newest
 from penstock.values.records import (
     Generation,

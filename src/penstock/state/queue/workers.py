@@ -8,7 +8,7 @@ from uuid import UUID
 import psycopg
 from psycopg.types.json import Jsonb
 
-from penstock.state.connection import Database
+from penstock.state.database.connection import Database
 from penstock.values.records import WorkerRecord
 from penstock.values.tasks import Lease
 

@@ -8,7 +8,7 @@ from typing import Literal, TypedDict
 
 from psycopg.types.json import Jsonb
 
-from penstock.state.connection import Database
+from penstock.state.database.connection import Database
 from penstock.values.tasks import Frontier, Pin
 
 

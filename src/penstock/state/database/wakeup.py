@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 from psycopg import sql
 
-from penstock.state.connection import Database, speaking
+from penstock.state.database.connection import Database, speaking
 
 
 class Listener:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from penstock.state import told
-from penstock.state.connection import Database
-from penstock.state.told import StoredCounts
+from penstock.state.database.connection import Database
+from penstock.state.progress import row_counts as told
+from penstock.state.progress.row_counts import StoredCounts
 from penstock.values.changes import rows_within
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, IntervalSet
 from penstock.values.records import Cause, Generation, Reopened, ReopeningRecord

@@ -11,7 +11,7 @@ from importlib.resources.abc import Traversable
 from psycopg import sql
 
 from penstock.errors import StateError
-from penstock.state.connection import Database, speaking
+from penstock.state.database.connection import Database, speaking
 
 
 @dataclass(frozen=True, slots=True, order=True)

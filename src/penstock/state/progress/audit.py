@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
-from penstock.state import folding
-from penstock.state.connection import Database
+from penstock.state.database.connection import Database
+from penstock.state.progress import folding
 from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.records import GenerationHead
 

@@ -10,11 +10,11 @@ from datetime import datetime
 from psycopg.types.json import Jsonb
 
 from penstock.errors import ErrorClass, LeaseLostError
-from penstock.state import pins
-from penstock.state.audit import forget
-from penstock.state.connection import Database
-from penstock.state.invalidation import Mark, Wish, find_mark, own_news, settle, store
-from penstock.state.queue import fence
+from penstock.state.database.connection import Database
+from penstock.state.progress import pins
+from penstock.state.progress.audit import forget
+from penstock.state.progress.invalidation import Mark, Wish, find_mark, own_news, settle, store
+from penstock.state.queue.queue import fence
 from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.records import AttemptRecord, GenerationHead
 from penstock.values.tasks import Commit, Cost, Frontier, Lease

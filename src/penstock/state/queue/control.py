@@ -7,10 +7,10 @@ from typing import Literal
 from psycopg.types.json import Jsonb
 
 from penstock.errors import UnknownModelError
-from penstock.state.connection import Database
-from penstock.state.queue import lock_active
-from penstock.state.suspension import go_on_all
-from penstock.state.wakeup import wake_cancelled
+from penstock.state.database.connection import Database
+from penstock.state.database.wakeup import wake_cancelled
+from penstock.state.queue.queue import lock_active
+from penstock.state.queue.suspension import go_on_all
 
 
 def pause(database: Database, model: str, actor: str) -> None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from psycopg.types.json import Jsonb
 
 from penstock.errors import StateError
-from penstock.state import folding
-from penstock.state.connection import Database
-from penstock.state.queue import lock_active
-from penstock.state.wakeup import wake_cancelled
+from penstock.state.database.connection import Database
+from penstock.state.database.wakeup import wake_cancelled
+from penstock.state.progress import folding
+from penstock.state.queue.queue import lock_active
 from penstock.values.intervals import IntervalSet
 from penstock.values.records import GenerationHead
 

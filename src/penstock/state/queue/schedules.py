@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from penstock.planner.policy.cadence import following, parse
-from penstock.state.connection import Database
+from penstock.state.database.connection import Database
 from penstock.values.records import Definition, ScheduleRecord, Slot
 from penstock.values.tasks import Lane
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Literal
 
 from penstock.planner.change.coverage import Coverage, invalidated, published
-from penstock.state.connection import Database
+from penstock.state.database.connection import Database
 from penstock.values.intervals import NOTHING, IntervalSet
 
 Kind = Literal["cover", "stale", "drop"]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock.errors import ConflictError, StateError
-from penstock.state import told
-from penstock.state.connection import Database, storable
-from penstock.state.invalidation import Mark, Wish, find_mark, known_wish, note, store
-from penstock.state.pins import News, has_read, standing
-from penstock.state.told import StoredCounts
+from penstock.state.database.connection import Database, storable
+from penstock.state.progress import row_counts as told
+from penstock.state.progress.invalidation import Mark, Wish, find_mark, known_wish, note, store
+from penstock.state.progress.pins import News, has_read, standing
+from penstock.state.progress.row_counts import StoredCounts
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
 from penstock.values.records import Asking, Recorded
 from penstock.values.tasks import Frontier

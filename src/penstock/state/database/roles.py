@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.errors import StateError
-from penstock.state.connection import Database, speaking
+from penstock.state.database.connection import Database, speaking
 
 
 def grant_reader(database: Database, role: str) -> None:

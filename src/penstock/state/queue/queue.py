@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from penstock.errors import LeaseLostError
-from penstock.state.connection import Database
-from penstock.state.schedules import take_slots
-from penstock.state.workers import LEASE_SECONDS
+from penstock.state.database.connection import Database
+from penstock.state.queue.schedules import take_slots
+from penstock.state.queue.workers import LEASE_SECONDS
 from penstock.values.intervals import Interval
 from penstock.values.records import Slot
 from penstock.values.tasks import Lane, Lease, Order

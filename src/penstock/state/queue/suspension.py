@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from penstock.errors import ErrorClass
 from penstock.planner.policy.breaker import Failed, is_hopeless, signature
-from penstock.state.connection import Database, storable
+from penstock.state.database.connection import Database, storable
 from penstock.values.intervals import Interval
 from penstock.values.tasks import Order
 

@@ -8,11 +8,12 @@ from itertools import groupby
 
 from psycopg.types.json import Jsonb
 
-from penstock.state import pins, told
-from penstock.state.connection import Database, storable
-from penstock.state.folding import Kind
-from penstock.state.pins import News, Preferred, standing
-from penstock.state.told import StoredCounts
+from penstock.state.database.connection import Database, storable
+from penstock.state.progress import pins
+from penstock.state.progress import row_counts as told
+from penstock.state.progress.folding import Kind
+from penstock.state.progress.pins import News, Preferred, standing
+from penstock.state.progress.row_counts import StoredCounts
 from penstock.values.changes import RowCounts
 from penstock.values.intervals import NOTHING, Interval, IntervalSet
 from penstock.values.records import Cause, Recorded

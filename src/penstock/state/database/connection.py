@@ -14,8 +14,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import kwargs_row, scalar_row
 
 from penstock.errors import BusyError, StateError
-from penstock.state import ranges
-from penstock.state.statements import statement
+from penstock.state.database import ranges
+from penstock.state.database.statements import statement
 
 T = TypeVar("T")
 
