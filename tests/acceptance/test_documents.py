@@ -17,7 +17,7 @@ from documents import ANYTHING, FENCE, ROOT, blocks, matches, name
 
 from penstock.cli.main import app
 from penstock.project import load
-from penstock.project.keys import keys_of
+from penstock.project.keys.keys import keys_of
 
 DOCUMENTS = (
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),

@@ -16,9 +16,9 @@ from penstock.engine.spark import tags
 from penstock.engine.spark.read import Reader
 from penstock.engine.spark.tags import end_of
 from penstock.engine.values.job import InputRead, Tags
-from penstock.project import sharing
-from penstock.project.rendering import STAND_IN
-from penstock.project.sharing import Share, Unshareable, shared
+from penstock.project.queries import sharing
+from penstock.project.queries.sharing import Share, Unshareable, shared
+from penstock.project.templates.rendering import STAND_IN
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.tasks import TAG
 

@@ -25,7 +25,7 @@ from penstock.engine.values.files import PositionColumn
 from penstock.engine.values.job import Job, Rendering, Tags
 from penstock.engine.values.predicate import inside
 from penstock.errors import EngineError, QueryError
-from penstock.project.sharing import Share, shared
+from penstock.project.queries.sharing import Share, shared
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.models import Check
 

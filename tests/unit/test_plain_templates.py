@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.project import jinja, plain, templates
-from penstock.project.limits import MAX_CHARACTERS
-from penstock.project.plain import plain_template
-from penstock.project.rendering import Inputs, Scene, render_model
-from penstock.project.words import TemplateProblem
+from penstock.project.reading.limits import MAX_CHARACTERS
+from penstock.project.templates import jinja, plain, templates
+from penstock.project.templates.plain import plain_template
+from penstock.project.templates.rendering import Inputs, Scene, render_model
+from penstock.project.templates.words import TemplateProblem
 from penstock.values.intervals import Interval
 
 SCENE = Scene(

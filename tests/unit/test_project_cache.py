@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from written_project import CONFIG, ORDERS, SHOP, front, model, written
 
 from penstock.errors import UsageError
-from penstock.project import Project, assembly, kept, load, toolchain, unpack
-from penstock.project.cache import Cache
+from penstock.project import Project, assembly, kept, load, unpack
+from penstock.project.reading import toolchain
+from penstock.project.reading.cache import Cache
 from penstock.values.models import Check, Chunking, Dependency, IntervalModel, Schedules, Source
 
 FACTS = ("graph", "fingerprints", "warnings", "revision", "files", "settings")
@@ -177,7 +178,7 @@ def test_any_changed_byte_of_an_entry_changes_nothing(data: st.DataObject) -> No
 def test_negative_control_without_its_checksum_a_changed_entry_is_believed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.project.cache._head", lambda key, body: b"trusted")
+    monkeypatch.setattr("penstock.project.reading.cache._head", lambda key, body: b"trusted")
     root, cache = written(tmp_path, SHOP), tmp_path / "cache"
     load(root, {}, cache=cache)
     for file in cache.glob("project-*.json"):
@@ -220,9 +221,7 @@ def test_a_cache_stays_small_and_private(tmp_path: Path) -> None:
 
 def test_many_processes_may_read_and_write_at_once(tmp_path: Path) -> None:
     root, cache = written(tmp_path, SHOP), tmp_path / "cache"
-    code = (
-        "import sys; from pathlib import Path; from penstock.project.cache import Cache\nc = Cache(Path(sys.argv[1]))\n"
-    )
+    code = "import sys; from pathlib import Path; from penstock.project.reading.cache import Cache\nc = Cache(Path(sys.argv[1]))\n"
     code += f"for n in range({200 if FUZZ else 60}):\n  v = c.read('x', 'k'); assert v is None or len(set(v)) == 1, v\n"
     code += "  c.write('x', 'k', [int(sys.argv[2])] * 5000)"
     running = [subprocess.Popen([sys.executable, "-c", code, str(cache), str(n)]) for n in range(3)]

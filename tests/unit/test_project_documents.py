@@ -13,9 +13,9 @@ from jsonschema import Draft202012Validator
 
 from penstock.errors import ProjectErrors, UnknownModelError, nearest
 from penstock.project import schema
-from penstock.project.documents import Items, Node, Scalar, Table, merged, read_document
-from penstock.project.keys import PROJECT, SCHEDULE
-from penstock.project.problems import Problems, Where
+from penstock.project.keys.keys import PROJECT, SCHEDULE
+from penstock.project.reading.documents import Items, Node, Scalar, Table, merged, read_document
+from penstock.project.reading.problems import Problems, Where
 from penstock.values.models.axis import DURATION, duration
 
 

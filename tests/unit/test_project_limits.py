@@ -15,9 +15,12 @@ import pytest
 from written_project import BASE, CONFIG, ORDERS, SHOP, front, mistakes, one_model, read, written
 
 from penstock.errors import ProjectError, ProjectErrors
-from penstock.project import depth, jinja, limits, load, sandbox
-from penstock.project.analysis import Facts, QueryProblem
-from penstock.project.limits import (
+from penstock.project import load
+from penstock.project.queries.analysis import Facts, QueryProblem
+from penstock.project.queries.query import analyse
+from penstock.project.queries.sharing import Share, Unshareable, shared
+from penstock.project.reading import depth, limits
+from penstock.project.reading.limits import (
     MAX_BARE_JOINS,
     MAX_CHARACTERS,
     MAX_DIGITS,
@@ -26,10 +29,9 @@ from penstock.project.limits import (
     MAX_NESTING,
     MAX_SECONDS,
 )
-from penstock.project.query import analyse
-from penstock.project.sharing import Share, Unshareable, shared
-from penstock.project.templates import rendered
-from penstock.project.words import Span, TemplateProblem
+from penstock.project.templates import jinja, sandbox
+from penstock.project.templates.templates import rendered
+from penstock.project.templates.words import Span, TemplateProblem
 from penstock.values.intervals import Interval
 
 QUERY = "select ordered_at as at from {{ ref('raw.orders') }}\n"

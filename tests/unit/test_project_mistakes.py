@@ -222,8 +222,8 @@ _BEYOND_STRUCTURE = (
 
 
 def plain(text: str) -> object:
-    from penstock.project.documents import read_document
-    from penstock.project.problems import Problems
+    from penstock.project.reading.documents import read_document
+    from penstock.project.reading.problems import Problems
 
     def value(node: object) -> object:
         if hasattr(node, "entries"):

@@ -11,9 +11,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.project import toolchain
-from penstock.project.analysis import Analysis, Facts, QueryProblem, digest
-from penstock.project.query import analyse, check_bounds, one_select
+from penstock.project.queries.analysis import Analysis, Facts, QueryProblem, digest
+from penstock.project.queries.query import analyse, check_bounds, one_select
+from penstock.project.reading import toolchain
 
 HOUR = Facts(position="hour", axis="second", align=3600, input_position="ordered_at", obstacle=None)
 BLOCK = Facts(position="p", axis="block", align=100, input_position="n", obstacle=None)

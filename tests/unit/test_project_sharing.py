@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.project.rendering import STAND_IN
-from penstock.project.sharing import Share, Unshareable, shared
-from penstock.project.templates import outline
+from penstock.project.queries.sharing import Share, Unshareable, shared
+from penstock.project.templates.rendering import STAND_IN
+from penstock.project.templates.templates import outline
 from penstock.values.intervals import Interval
 from penstock.values.tasks import TAG
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import ProjectError
 from penstock.project import Inputs, Project, RefUse, ScanContext, moment, render, render_bounds, unpack
-from penstock.project.templates import rendered
-from penstock.project.words import Span, TemplateProblem
+from penstock.project.templates.templates import rendered
+from penstock.project.templates.words import Span, TemplateProblem
 from penstock.values.intervals import Interval
 from penstock.values.models import IntervalModel, Source
 
@@ -333,6 +333,6 @@ def test_negative_control_inclusive_bounds_count_a_row_twice(monkeypatch: pytest
     def inclusive(column: str, _type: str, bounds: Interval, _axis: str) -> str:
         return f"({column} >= {bounds.start} and {column} <= {bounds.end})"
 
-    monkeypatch.setattr("penstock.project.rendering._in_bounds", inclusive)
+    monkeypatch.setattr("penstock.project.templates.rendering._in_bounds", inclusive)
     project = project_with(ON_BLOCKS, axis="block")
     assert hits(project, Interval(0, 10), 10) + hits(project, Interval(10, 20), 10) == 2

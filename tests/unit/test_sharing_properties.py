@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from memory_tags import stars_understood, tags_of
 
 from penstock.engine.values.job import Tags
-from penstock.project import sharing
-from penstock.project.rendering import STAND_IN
-from penstock.project.sharing import Share, Unshareable, shared
+from penstock.project.queries import sharing
+from penstock.project.queries.sharing import Share, Unshareable, shared
+from penstock.project.templates.rendering import STAND_IN
 from penstock.values.intervals import Interval
 from penstock.values.tasks import TAG
 

@@ -1,12 +1,12 @@
 """Project files: load, validate, render."""
 
-from penstock.project.analysis import Analysis
 from penstock.project.files import find_root, project_root
-from penstock.project.json_schema import schema
-from penstock.project.problems import Notice
+from penstock.project.keys.json_schema import schema
+from penstock.project.keys.settings import Scheduler, Settings, Target, Web, Worker, WorkerGlob
 from penstock.project.project import Project, cache_of, load, render, render_bounds, render_shared, unpack
-from penstock.project.rendering import Inputs, Ref, RefUse, ScanContext, moment
-from penstock.project.settings import Scheduler, Settings, Target, Web, Worker, WorkerGlob
+from penstock.project.queries.analysis import Analysis
+from penstock.project.reading.problems import Notice
+from penstock.project.templates.rendering import Inputs, Ref, RefUse, ScanContext, moment
 
 __all__ = [
     "Analysis",

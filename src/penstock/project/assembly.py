@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.project import templates, values
-from penstock.project.analysis import Analysis
 from penstock.project.build import Builder
 from penstock.project.drafts import Draft, draft
 from penstock.project.files import model_files
 from penstock.project.kept import Meaning, Typed
+from penstock.project.keys import values
+from penstock.project.keys.settings import Settings
 from penstock.project.link import Linked, Linker
-from penstock.project.problems import Problems, Where, did_you_mean
-from penstock.project.settings import Settings
+from penstock.project.queries.analysis import Analysis
+from penstock.project.reading.problems import Problems, Where, did_you_mean
+from penstock.project.templates import templates
 from penstock.project.trial import Trial
 from penstock.values.models import Graph, IntervalModel, Model
 from penstock.values.models.fingerprint import fingerprint

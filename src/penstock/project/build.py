@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from penstock.project import values
-from penstock.project.checks import built_checks
-from penstock.project.documents import Node, Scalar
 from penstock.project.drafts import NOT_YET, Draft
-from penstock.project.limits import MAX_SECONDS
+from penstock.project.keys import values
+from penstock.project.keys.checks import built_checks
+from penstock.project.keys.settings import Settings, is_relative
 from penstock.project.link import Linked, Member, Members, environment
-from penstock.project.problems import Problems, Where
-from penstock.project.settings import Settings, is_relative
+from penstock.project.reading.documents import Node, Scalar
+from penstock.project.reading.limits import MAX_SECONDS
+from penstock.project.reading.problems import Problems, Where
 from penstock.values.models import (
     Chunking,
     Dependency,

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.errors import nearest
-from penstock.project import values
-from penstock.project.documents import Node, Scalar, Table, merged
 from penstock.project.files import ModelFile
-from penstock.project.keys import BY_NAME, REQUIRED, TYPES, keys_of
-from penstock.project.limits import cut
-from penstock.project.problems import Problems, Where, did_you_mean
-from penstock.project.settings import Settings
-from penstock.project.shapes import IDENTIFIER, IDENTIFIER_RULE
+from penstock.project.keys import values
+from penstock.project.keys.keys import BY_NAME, REQUIRED, TYPES, keys_of
+from penstock.project.keys.settings import Settings
+from penstock.project.keys.shapes import IDENTIFIER, IDENTIFIER_RULE
+from penstock.project.reading.documents import Node, Scalar, Table, merged
+from penstock.project.reading.limits import cut
+from penstock.project.reading.problems import Problems, Where, did_you_mean
 from penstock.values.models import ModelType
 
 NOT_YET = "is not built yet in this release"

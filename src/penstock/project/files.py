@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from penstock.errors import UsageError
-from penstock.project.documents import Node, Table, read_document
-from penstock.project.limits import MAX_FILE_BYTES, MAX_SCRIPT_BYTES, cut
-from penstock.project.problems import Problems, Where
-from penstock.project.settings import CONFIG, KINDS, Kind, Settings
+from penstock.project.keys.settings import CONFIG, KINDS, Kind, Settings
+from penstock.project.reading.documents import Node, Table, read_document
+from penstock.project.reading.limits import MAX_FILE_BYTES, MAX_SCRIPT_BYTES, cut
+from penstock.project.reading.problems import Problems, Where
 
 _MODEL_ENDINGS = frozenset({".sql", ".yml", ".yaml", ".py"})
 _SCRIPTS = "scripts"

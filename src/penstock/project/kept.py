@@ -10,8 +10,8 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from penstock.project import values
-from penstock.project.problems import Notice
+from penstock.project.keys import values
+from penstock.project.reading.problems import Notice
 from penstock.values.models import Graph, IntervalModel, Model, Source
 
 _KINDS: Mapping[str, type[Model]] = {"source": Source, "interval": IntervalModel}

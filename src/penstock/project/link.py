@@ -6,14 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
-from penstock.project import templates, values
-from penstock.project.documents import Items, Node, Scalar, Table
 from penstock.project.drafts import Draft
-from penstock.project.names import UnresolvedName, resolve
-from penstock.project.problems import Problems, Where, did_you_mean
-from penstock.project.rendering import MODEL_NAMES, Scene, references
-from penstock.project.settings import Settings
-from penstock.project.words import TemplateProblem
+from penstock.project.keys import values
+from penstock.project.keys.names import UnresolvedName, resolve
+from penstock.project.keys.settings import Settings
+from penstock.project.reading.documents import Items, Node, Scalar, Table
+from penstock.project.reading.problems import Problems, Where, did_you_mean
+from penstock.project.templates import templates
+from penstock.project.templates.rendering import MODEL_NAMES, Scene, references
+from penstock.project.templates.words import TemplateProblem
 from penstock.values.intervals import Interval
 from penstock.values.models.axis import SECOND
 

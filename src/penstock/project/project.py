@@ -10,18 +10,18 @@ from pathlib import Path
 
 from penstock.errors import ProjectError, UsageError
 from penstock.project import kept
-from penstock.project.analysis import Analysis
-from penstock.project.cache import Cache
-from penstock.project.documents import read_document
 from penstock.project.files import collect
 from penstock.project.files import content as bounded
-from penstock.project.limits import MAX_FILE_BYTES
-from penstock.project.problems import Notice, Problems
-from penstock.project.rendering import STAND_IN, Ref, ScanContext, Scene, render_model, render_scan
-from penstock.project.settings import CONFIG, Settings, is_relative, read_settings
-from penstock.project.toolchain import identity, require_plain_parser
-from penstock.project.values import variables
-from penstock.project.words import TemplateProblem
+from penstock.project.keys.settings import CONFIG, Settings, is_relative, read_settings
+from penstock.project.keys.values import variables
+from penstock.project.queries.analysis import Analysis
+from penstock.project.reading.cache import Cache
+from penstock.project.reading.documents import read_document
+from penstock.project.reading.limits import MAX_FILE_BYTES
+from penstock.project.reading.problems import Notice, Problems
+from penstock.project.reading.toolchain import identity, require_plain_parser
+from penstock.project.templates.rendering import STAND_IN, Ref, ScanContext, Scene, render_model, render_scan
+from penstock.project.templates.words import TemplateProblem
 from penstock.secrets import conceal
 from penstock.values.intervals import Interval
 from penstock.values.models import Graph, IntervalModel, Model, Source

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from penstock.project import templates, values
-from penstock.project.analysis import Analysis, Facts, QueryProblem, digest
 from penstock.project.drafts import Draft
+from penstock.project.keys import values
+from penstock.project.keys.settings import Settings
 from penstock.project.link import LANES, TRIAL_BOUNDS, Linked, body_place, scene
-from penstock.project.problems import Problems, did_you_mean
-from penstock.project.rendering import (
+from penstock.project.queries.analysis import Analysis, Facts, QueryProblem, digest
+from penstock.project.reading.problems import Problems, did_you_mean
+from penstock.project.templates import templates
+from penstock.project.templates.rendering import (
     SCAN_NAMES,
     STAND_IN,
     Inputs,
@@ -20,8 +22,7 @@ from penstock.project.rendering import (
     render_model,
     render_scan,
 )
-from penstock.project.settings import Settings
-from penstock.project.words import TemplateProblem
+from penstock.project.templates.words import TemplateProblem
 from penstock.values.models import IntervalModel, Source
 
 _SAME_FOR_ALL_CHUNKS = frozenset({"ref", "self", "dep", "env", "var", "external", "transformation"})
@@ -145,7 +146,7 @@ class Trial:
         if key in self.known:
             self.analyses[key] = self.known[key]
         else:
-            from penstock.project.query import analyse  # noqa: PLC0415  # sqlglot takes 0.2 s to import
+            from penstock.project.queries.query import analyse  # noqa: PLC0415  # sqlglot takes 0.2 s to import
 
             self.analyses[key] = analyse(sql, facts)
         return self.analyses[key]
@@ -153,7 +154,7 @@ class Trial:
     def _bounds_checked(self, sql: str) -> None:
         key = digest(sql, _BOUNDS)
         if key not in self.known:
-            from penstock.project.query import check_bounds  # noqa: PLC0415  # sqlglot takes 0.2 s to import
+            from penstock.project.queries.query import check_bounds  # noqa: PLC0415  # sqlglot takes 0.2 s to import
 
             check_bounds(sql)
         self.analyses[key] = Analysis(grouped=True, widens=False, widens_reason="a bounds query", grain=None)

@@ -82,7 +82,7 @@ class _Asking:
 
     def shared(self) -> tuple[Rendering, ...] | None:
         """None: what the templates give now cannot be shared, unlike what they gave when the project was loaded."""
-        from penstock.project.sharing import Unshareable  # sqlglot takes 0.2 s to import
+        from penstock.project.queries.sharing import Unshareable  # sqlglot takes 0.2 s to import
 
         try:
             return tuple(
@@ -94,7 +94,7 @@ class _Asking:
 
     def together(self, number: int, chunks: tuple[Interval, ...]) -> Rendering:
         """Rows that carry their chunk."""
-        from penstock.project.sharing import Share, shared
+        from penstock.project.queries.sharing import Share, shared
 
         prefix = f"penstock_in_{number}"
         relations = _Relations(self.site, self.model, self.wanted.pins, chunks, prefix, tagged=True)

@@ -12,7 +12,7 @@ from sqlglot.optimizer.scope import traverse_scope
 from penstock.engine.spark.query import MOST_ROWS, MOST_SECONDS, Limits
 from penstock.engine.values.job import InputRead
 from penstock.errors import UsageError
-from penstock.project.depth import reading
+from penstock.project.reading.depth import reading
 from penstock.runtime.workspace import Workspace
 from penstock.values.records import World
 

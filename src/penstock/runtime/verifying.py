@@ -9,7 +9,7 @@ from uuid import UUID
 
 from penstock.engine.stage.compare import Comparison
 from penstock.errors import AttemptError, SourceError
-from penstock.project.templates import names_used
+from penstock.project.templates.templates import names_used
 from penstock.runtime.audit import OwnTable, unseen_commits
 from penstock.runtime.jobs import Wanted, job, readable
 from penstock.runtime.workspace import Workspace, applied

@@ -12,13 +12,21 @@ from jinja2 import Template, TemplateError, TemplateSyntaxError, UndefinedError,
 from jinja2.parser import Parser
 
 from penstock.errors import ProjectError
-from penstock.project.depth import deep
-from penstock.project.limits import LONG_NUMBER, MAX_CHARACTERS, MAX_LOOPS, MAX_TREE, TOO_DEEP, long_number, too_deep
-from penstock.project.outline import Outline, Use
-from penstock.project.printed import only_printed
-from penstock.project.problems import did_you_mean
-from penstock.project.sandbox import BUILTIN, FILENAME, Sandbox, deadline, given
-from penstock.project.words import Mistake, TemplateProblem
+from penstock.project.reading.depth import deep
+from penstock.project.reading.limits import (
+    LONG_NUMBER,
+    MAX_CHARACTERS,
+    MAX_LOOPS,
+    MAX_TREE,
+    TOO_DEEP,
+    long_number,
+    too_deep,
+)
+from penstock.project.reading.problems import did_you_mean
+from penstock.project.templates.outline import Outline, Use
+from penstock.project.templates.printed import only_printed
+from penstock.project.templates.sandbox import BUILTIN, FILENAME, Sandbox, deadline, given
+from penstock.project.templates.words import Mistake, TemplateProblem
 
 _SCOPES: tuple[type[nodes.Node], ...] = (
     nodes.For, nodes.Assign, nodes.AssignBlock, nodes.Macro, nodes.CallBlock, nodes.With, nodes.Block, nodes.Import,

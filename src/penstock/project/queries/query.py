@@ -9,11 +9,11 @@ from sqlglot import Dialect, exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from penstock.project.analysis import Analysis, Facts, QueryProblem
-from penstock.project.depth import reading
-from penstock.project.limits import LONG_NUMBER, long_number
-from penstock.project.sharing import Share, Unshareable, shared
-from penstock.project.widening import widening
+from penstock.project.queries.analysis import Analysis, Facts, QueryProblem
+from penstock.project.queries.sharing import Share, Unshareable, shared
+from penstock.project.queries.widening import widening
+from penstock.project.reading.depth import reading
+from penstock.project.reading.limits import LONG_NUMBER, long_number
 from penstock.values.intervals import Interval
 
 _SPARK = Dialect.get_or_raise("spark")

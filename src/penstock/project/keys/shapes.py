@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias, cast
 
 from penstock.errors import nearest
-from penstock.project.documents import Items, Node, Plain, Scalar, Table
-from penstock.project.limits import MAX_COUNT, MAX_NAME, MAX_SECONDS, MAX_SPAN, cut
-from penstock.project.problems import Problems, Where, did_you_mean
+from penstock.project.reading.documents import Items, Node, Plain, Scalar, Table
+from penstock.project.reading.limits import MAX_COUNT, MAX_NAME, MAX_SECONDS, MAX_SPAN, cut
+from penstock.project.reading.problems import Problems, Where, did_you_mean
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION
 from penstock.values.models.axis import DURATION, duration
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-from penstock.project.problems import did_you_mean
-from penstock.project.settings import Kind
+from penstock.project.keys.settings import Kind
+from penstock.project.reading.problems import did_you_mean
 
 _PLACEHOLDER = re.compile(r"\{\{\s*(external|transformation)\s*\}\}\.(\w+)")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from penstock.project.outline import Outline
-from penstock.project.plain import PlainTemplate, plain_template
+from penstock.project.templates.outline import Outline
+from penstock.project.templates.plain import PlainTemplate, plain_template
 
 
 def rendered(source: str, names: Mapping[str, object]) -> str:
@@ -14,7 +14,7 @@ def rendered(source: str, names: Mapping[str, object]) -> str:
     plain = _plain(source)
     text = None if plain is None else plain.text(names)
     if text is None:
-        from penstock.project import jinja  # noqa: PLC0415  # most templates only print, and need no Jinja
+        from penstock.project.templates import jinja  # noqa: PLC0415  # most templates only print, and need no Jinja
 
         return jinja.rendered(source, names)
     return text
@@ -23,7 +23,7 @@ def rendered(source: str, names: Mapping[str, object]) -> str:
 def outline(source: str) -> Outline:
     plain = _plain(source)
     if plain is None:
-        from penstock.project import jinja  # noqa: PLC0415  # as above
+        from penstock.project.templates import jinja  # noqa: PLC0415  # as above
 
         return jinja.outline(source)
     return plain.outline

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from penstock.project.analysis import Facts
+from penstock.project.queries.analysis import Facts
 from penstock.values.models.axis import SECOND
 
 

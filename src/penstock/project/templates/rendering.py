@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from penstock.project.documents import Plain
-from penstock.project.names import UnresolvedName, resolve
-from penstock.project.settings import Kind
-from penstock.project.words import Missing, Mistake, Names, Span
+from penstock.project.keys.names import UnresolvedName, resolve
+from penstock.project.keys.settings import Kind
+from penstock.project.reading.documents import Plain
+from penstock.project.templates.words import Missing, Mistake, Names, Span
 from penstock.values.intervals import Interval
 from penstock.values.models.axis import SECOND
 
@@ -141,7 +141,7 @@ def render_scan(sql: str, scene: Scene, scan: ScanContext, ref: Ref) -> str:
 
 
 def _rendered(sql: str, names: Mapping[str, object]) -> str:
-    from penstock.project.templates import rendered  # noqa: PLC0415  # most commands render nothing and need no Jinja
+    from penstock.project.templates.templates import rendered  # noqa: PLC0415  # most commands render nothing and need no Jinja
 
     return rendered(sql, names)
 

@@ -17,9 +17,9 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.parsers.spark import SparkParser
 
-from penstock.project.depth import deep
-from penstock.project.functions import AGGREGATES, GENERATORS, ROW_WISE, WINDOWED
-from penstock.project.rendering import STAND_IN
+from penstock.project.queries.functions import AGGREGATES, GENERATORS, ROW_WISE, WINDOWED
+from penstock.project.reading.depth import deep
+from penstock.project.templates.rendering import STAND_IN
 from penstock.values.intervals import Interval
 from penstock.values.tasks import TAG
 

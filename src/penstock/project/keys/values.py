@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from penstock.project.documents import Items, Node, Plain, Scalar, Table
+from penstock.project.reading.documents import Items, Node, Plain, Scalar, Table
 from penstock.values.models import axis
 
 _VARIABLE = re.compile(r"\$(\$)?\{([A-Za-z_][A-Za-z0-9_]*)\}")

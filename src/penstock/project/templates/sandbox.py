@@ -17,8 +17,8 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
-from penstock.project.limits import MAX_CHARACTERS, MAX_RENDER_SECONDS
-from penstock.project.words import MAX_STEPS
+from penstock.project.reading.limits import MAX_CHARACTERS, MAX_RENDER_SECONDS
+from penstock.project.templates.words import MAX_STEPS
 
 OWN = "self_"
 """Jinja keeps `self` for its own blocks, so the name is rewritten before it is compiled."""

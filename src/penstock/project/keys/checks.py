@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Literal
 
-from penstock.project import values
-from penstock.project.documents import Items, Node, Table
-from penstock.project.names import UnresolvedName, resolve
-from penstock.project.problems import Problems
-from penstock.project.settings import Kind
+from penstock.project.keys import values
+from penstock.project.keys.names import UnresolvedName, resolve
+from penstock.project.keys.settings import Kind
+from penstock.project.reading.documents import Items, Node, Table
+from penstock.project.reading.problems import Problems
 from penstock.values.models import Check
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Literal
 
-from penstock.project import values
-from penstock.project.documents import Items, Node, Plain, Scalar, Table
-from penstock.project.keys import PROJECT
-from penstock.project.problems import Problems, Where, did_you_mean
-from penstock.project.shapes import PROJECT_FILE
+from penstock.project.keys import values
+from penstock.project.keys.keys import PROJECT
+from penstock.project.keys.shapes import PROJECT_FILE
+from penstock.project.reading.documents import Items, Node, Plain, Scalar, Table
+from penstock.project.reading.problems import Problems, Where, did_you_mean
 from penstock.secrets import secret_values
 
 Kind = Literal["external", "transformation"]

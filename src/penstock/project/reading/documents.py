@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from penstock.project.limits import LONG_NUMBER, MAX_DIGITS, long_number
-from penstock.project.problems import Problems, Where
+from penstock.project.reading.limits import LONG_NUMBER, MAX_DIGITS, long_number
+from penstock.project.reading.problems import Problems, Where
 
 Plain: TypeAlias = str | int | float | bool | None
 

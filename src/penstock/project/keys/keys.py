@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.project.limits import MAX_NAME, MAX_SCHEMA_NAME, MAX_SPAN
-from penstock.project.shapes import (
+from penstock.project.keys.shapes import (
     FLAG,
     IDENTIFIER,
     LENGTH,
@@ -27,6 +26,7 @@ from penstock.project.shapes import (
     integer,
     text,
 )
+from penstock.project.reading.limits import MAX_NAME, MAX_SCHEMA_NAME, MAX_SPAN
 from penstock.values.models import ModelType
 
 TYPES: tuple[ModelType, ...] = ("source", "interval", "dynamic", "full")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.project.problems import did_you_mean
+from penstock.project.reading.problems import did_you_mean
 
 MAX_STEPS = 100_000
 """What one rendering may do: loops, calls and `range()` count."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 
-from penstock.project.toolchain import identity
+from penstock.project.reading.toolchain import identity
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ _TELLING = ("__init__.py", "_version.py")
 @lru_cache(maxsize=1)
 def identity() -> str:
     """A hash of our own code and of the versions of what it reads files with; never the same for two of them."""
-    own = Path(__file__).parent.parent
+    own = Path(__file__).parents[2]
     parts = [*own.glob("*.py"), *(file for name in _OWN for file in (own / name).rglob("*.py"))]
     return told([(str(file.relative_to(own)), _content(file)) for file in parts], versions())
 

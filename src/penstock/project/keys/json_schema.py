@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.project.keys import PROJECT, REQUIRED, SPELLINGS, keys_of
-from penstock.project.shapes import Json, object_schema
+from penstock.project.keys.keys import PROJECT, REQUIRED, SPELLINGS, keys_of
+from penstock.project.keys.shapes import Json, object_schema
 
 
 def schema() -> dict[str, Json]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-from penstock.project.limits import MAX_NESTING, TOO_DEEP, unreadable
+from penstock.project.reading.limits import MAX_NESTING, TOO_DEEP, unreadable
 
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # what it cannot read is ours to tell
 FRAMES = 1_000 + 64 * MAX_NESTING
