@@ -28,9 +28,9 @@ from number_world import NumberWorld
 from postgres_server import PostgresServer, own_server
 from processes import Resident, Residents, Role, unrest
 
+from penstock.answers.status import status
 from penstock.embedded.patience import poll
 from penstock.embedded.server import EmbeddedPostgres
-from penstock.runtime.status import status
 from penstock.runtime.workspace import Workspace
 from penstock.state.store import State
 

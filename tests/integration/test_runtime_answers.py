@@ -11,14 +11,14 @@ import pytest
 from deltalake import DeltaTable
 from deployment import Deployment, commit
 
+from penstock.answers.changes import planned_changes
+from penstock.answers.explain import explained
+from penstock.answers.history import task_rows
+from penstock.answers.pairs import listed
+from penstock.answers.query import query
+from penstock.answers.status import status
+from penstock.answers.verify import verify, verify_rows
 from penstock.errors import UnknownModelError, UsageError
-from penstock.runtime.changes import planned_changes
-from penstock.runtime.explaining import explained
-from penstock.runtime.history import task_rows
-from penstock.runtime.pairs import listed
-from penstock.runtime.querying import query
-from penstock.runtime.status import status
-from penstock.runtime.verifying import verify, verify_rows
 from penstock.runtime.workspace import Workspace
 from penstock.values.intervals import ranges
 

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from deployment import Deployment, commit
 from faults import Fault, Killed, raising
 
-from penstock.runtime.verifying import ModelVerdict, verify
+from penstock.answers.verify import ModelVerdict, verify
 
 FACTS = "select n, value from {{ ref('raw.numbers') }}"
 APPEND = "interval: 20\nupdate_strategy: append\nunique_key: [value, n]\n"

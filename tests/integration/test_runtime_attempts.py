@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 import pytest
 from deployment import Deployment, commit
 
+from penstock.answers.history import task_rows
+from penstock.answers.pairs import listed
+from penstock.answers.status import status
 from penstock.cli import asking
 from penstock.cli.options import Options
-from penstock.runtime.history import task_rows
-from penstock.runtime.pairs import listed
-from penstock.runtime.status import status
 
 WORKER = {"id", "role", "host", "pid", "slots", "tasks", "stopping", "since", "heartbeat_at"}
 ATTEMPT = {"n", "worker", "outcome", "error_class", "error", "log_tail", "started_at", "ended_at"}

@@ -12,10 +12,10 @@ from deltalake import DeltaTable
 from deployment import Deployment, Heard, commit
 from faults import Fault, Killed, raising
 
+from penstock.answers.verify import verify
 from penstock.engine.commit import evict as evicting
 from penstock.runtime import audit as runtime_audit
 from penstock.runtime import run as runtime_run
-from penstock.runtime.verifying import verify
 from penstock.runtime.workspace import Workspace, apply
 from penstock.state.progress.publication import Publication
 from penstock.values.intervals import IntervalSet, ranges

@@ -17,13 +17,13 @@ from deployment import Deployment, Heard, commit
 from faults import Fault, Killed, raising
 from fuzzing import FUZZ
 
+from penstock.answers import status as runtime_status
+from penstock.answers.explain import explained
+from penstock.answers.status import Condition
 from penstock.errors import EngineError
-from penstock.runtime import status as runtime_status
-from penstock.runtime.explaining import explained
 from penstock.runtime.progress import Finished, Silent
 from penstock.runtime.run import Summary, _Run, run
 from penstock.runtime.settling import settle
-from penstock.runtime.status import Condition
 from penstock.runtime.workspace import apply
 from penstock.values.intervals import Interval, ranges
 from penstock.values.tasks import Order

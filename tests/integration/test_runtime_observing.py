@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 from deployment import Deployment
 
-from penstock.runtime.changes import planned_changes
+from penstock.answers.changes import planned_changes
 from penstock.runtime.workspace import apply
 from penstock.values.intervals import NOTHING, ranges
 

@@ -12,11 +12,11 @@ from arrow_engine import ArrowEngine
 from deployment import Deployment, commit, served
 from faults import Fault, Killed, raising
 
+from penstock.answers.verify import verify
 from penstock.errors import StateError
 from penstock.runtime.progress import Silent
 from penstock.runtime.resetting import reset, resettable
 from penstock.runtime.run import run
-from penstock.runtime.verifying import verify
 from penstock.runtime.workspace import apply, open_workspace
 from penstock.state.store import State
 from penstock.values.intervals import Interval, ranges

@@ -8,10 +8,10 @@ import pytest
 from deployment import Deployment, commit, served
 from faults import Fault, Killed, raising
 
+from penstock.answers.changes import needs_consent, planned_changes
 from penstock.errors import EngineError
 from penstock.planner.readiness.observation import Observation
 from penstock.runtime import run
-from penstock.runtime.changes import needs_consent, planned_changes
 from penstock.runtime.definitions import definitions
 from penstock.runtime.progress import Silent
 from penstock.runtime.workspace import apply

@@ -16,12 +16,12 @@ from postgres_server import own_server
 from psycopg.conninfo import make_conninfo
 from residents import covers, everything, residing, until
 
+from penstock.answers.explain import explained
+from penstock.answers.history import task_rows
 from penstock.errors import StateError
 from penstock.planner.policy import triggers
 from penstock.runtime import heartbeat as beating
 from penstock.runtime import roles, scheduler, worker
-from penstock.runtime.explaining import explained
-from penstock.runtime.history import task_rows
 from penstock.runtime.progress import Silent
 from penstock.runtime.run import observe
 from penstock.runtime.workspace import apply

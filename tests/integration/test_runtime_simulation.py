@@ -18,8 +18,8 @@ from deployment import Deployment
 from faults import Fault, Killed, raising
 from fuzzing import FUZZ
 
+from penstock.answers.verify import verify
 from penstock.errors import EngineError, UsageError
-from penstock.runtime.verifying import verify
 from penstock.values.intervals import ranges
 
 _SEEDS = " ".join(map(str, range(1, 21))) if FUZZ else "1 3"

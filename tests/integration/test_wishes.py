@@ -16,12 +16,12 @@ from deltalake import DeltaTable
 from deployment import Deployment, commit
 from faults import Fault, Killed, raising
 
+from penstock.answers.explain import explained
 from penstock.cli import asking
 from penstock.cli.options import Options
 from penstock.cli.redoing import Invalidating, Rerunning, invalidate, rerun
 from penstock.engine.commit.reset import Emptying, empty
 from penstock.errors import UnknownModelError, UsageError
-from penstock.runtime.explaining import explained
 from penstock.runtime.rerunning import record, request
 from penstock.runtime.resetting import reset, resettable
 from penstock.values.intervals import NOTHING, ranges

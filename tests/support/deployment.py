@@ -15,11 +15,11 @@ import pyarrow as pa
 from arrow_engine import ArrowEngine
 from deltalake import DeltaTable, write_deltalake
 
+from penstock.answers.status import status
 from penstock.engine.values.job import Step
 from penstock.runtime.progress import Progress, Silent
 from penstock.runtime.rerunning import record, request
 from penstock.runtime.run import Summary, run
-from penstock.runtime.status import status
 from penstock.runtime.workspace import Workspace, apply, no_step, open_workspace
 from penstock.state.store import State
 from penstock.values.intervals import IntervalSet

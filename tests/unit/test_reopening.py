@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.runtime.pairs import listed
-from penstock.runtime.reopening import row, words
+from penstock.answers.pairs import listed
+from penstock.answers.reopened import row, words
 from penstock.values.intervals import NOTHING, ranges
 from penstock.values.records import Cause, ReopeningRecord
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock import secrets
+from penstock.answers.doctor import examine
 from penstock.errors import EngineError
-from penstock.runtime.doctor import examine
 from penstock.runtime.logs import masked
 from penstock.secrets import conceal, concealed, secret_values, secretive
 

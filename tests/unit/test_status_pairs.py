@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from penstock.answers.pairs import Pairs, listed, pairs
 from penstock.cli import show
-from penstock.runtime.pairs import Pairs, listed, pairs
 from penstock.values.intervals import MIN_POSITION, IntervalSet, ranges
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.answers.query import _select
 from penstock.errors import UsageError
 from penstock.runtime.matching import condition
-from penstock.runtime.querying import _select
 
 
 @pytest.mark.parametrize(

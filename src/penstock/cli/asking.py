@@ -32,7 +32,7 @@ def root_of(options: Options) -> Path:
 
 
 def doctor(options: Options) -> None:
-    from penstock.runtime.doctor import examine
+    from penstock.answers.doctor import examine
 
     findings = examine(options.start, options.config, options.target, options.environ)
     if options.json:
@@ -77,7 +77,7 @@ def schema(options: Options) -> None:
 
 
 def plan(options: Options) -> None:
-    from penstock.runtime.changes import planned_changes
+    from penstock.answers.changes import planned_changes
     from penstock.runtime.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
@@ -90,7 +90,7 @@ def plan(options: Options) -> None:
 
 
 def status(options: Options, model: str | None, gaps: bool) -> None:
-    from penstock.runtime.status import status as found
+    from penstock.answers.status import status as found
     from penstock.runtime.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
@@ -175,7 +175,7 @@ def _print_gaps(rows: list[dict[str, object]]) -> None:
 
 
 def explain(options: Options, model: str, at: str | None) -> None:
-    from penstock.runtime.explaining import explained
+    from penstock.answers.explain import explained
     from penstock.runtime.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
@@ -207,7 +207,7 @@ def _moment(text: object) -> str:
 
 
 def render(options: Options, model: str, at: str | None) -> None:
-    from penstock.runtime.explaining import rendered
+    from penstock.answers.explain import rendered
     from penstock.runtime.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
@@ -220,7 +220,7 @@ def render(options: Options, model: str, at: str | None) -> None:
 
 
 def tasks(options: Options, model: str | None, failed: bool, history: bool, logs: bool, *, limit: int = 200) -> None:
-    from penstock.runtime.history import task_list
+    from penstock.answers.history import task_list
     from penstock.runtime.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:

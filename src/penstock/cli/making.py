@@ -48,7 +48,7 @@ def apply(options: Options, yes: bool) -> None:
 
 def store(workspace: Workspace, yes: bool) -> tuple[Change, ...]:
     """Store the revision; what takes something away from readers is asked for first."""
-    from penstock.runtime.changes import needs_consent
+    from penstock.answers.changes import needs_consent
     from penstock.runtime.definitions import definitions
     from penstock.runtime.workspace import apply as record
 
@@ -119,7 +119,7 @@ def work(
 
 
 def query(options: Options, sql: str, limit: int, timeout: int) -> None:
-    from penstock.runtime.querying import query as ask
+    from penstock.answers.query import query as ask
     from penstock.runtime.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
@@ -133,8 +133,8 @@ def query(options: Options, sql: str, limit: int, timeout: int) -> None:
 
 
 def verify(options: Options, models: tuple[str, ...], start: str | None, end: str | None) -> None:
-    from penstock.runtime.verifying import verify as check
-    from penstock.runtime.verifying import verify_rows
+    from penstock.answers.verify import verify as check
+    from penstock.answers.verify import verify_rows
     from penstock.runtime.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:

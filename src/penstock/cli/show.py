@@ -11,7 +11,7 @@ from unicodedata import combining, east_asian_width
 
 import click
 
-from penstock.runtime.pairs import Pairs, listed
+from penstock.answers.pairs import Pairs, listed
 from penstock.values.models.axis import shown
 
 STYLES = {"ok": "green", "lagging": "yellow", "blocked": "red", "failing": "bold red", "suspended": "red"}

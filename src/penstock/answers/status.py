@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from penstock.answers.pairs import pairs
 from penstock.planner.observations import Survey, stale_cells
 from penstock.planner.readiness.checks import held_words
 from penstock.planner.readiness.observation import Observation, Wait
 from penstock.planner.readiness.plan import permanent_gaps, plan
 from penstock.planner.readiness.ready import gaps, readiness
 from penstock.planner.readiness.words import place
-from penstock.runtime.pairs import pairs
 from penstock.runtime.site import Site
 from penstock.values.intervals import IntervalSet
 from penstock.values.models import IntervalModel, Source

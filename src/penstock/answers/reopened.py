@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.runtime.pairs import pairs
-from penstock.runtime.status import iso
+from penstock.answers.pairs import pairs
+from penstock.answers.status import iso
 from penstock.values.records import ReopeningRecord
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from penstock.answers.status import iso
 from penstock.planner.readiness.words import spans
-from penstock.runtime.status import iso
 from penstock.runtime.workspace import Workspace
 from penstock.state.store import State
 from penstock.values.models import IntervalModel

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from penstock.answers.reopened import row
+from penstock.answers.status import status
 from penstock.errors import UsageError
 from penstock.planner.observations import Survey
 from penstock.planner.readiness.explain import explain
 from penstock.planner.readiness.observation import Observation
 from penstock.runtime.jobs import Wanted, looks_beyond, readable, renderings
-from penstock.runtime.reopening import row
-from penstock.runtime.status import status
 from penstock.runtime.workspace import Workspace
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.models import IntervalModel, Source
