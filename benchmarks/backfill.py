@@ -31,7 +31,7 @@ import json, os, sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from penstock.engine.spark.session import Session, SparkSettings
-from penstock.runtime.workspace import cache_folder
+from penstock.runtime.place.workspace import cache_folder
 session = Session(SparkSettings(cache=cache_folder(os.environ), environ=os.environ, quick=True))
 spark = session.spark()
 root, how, models, start, hours = Path(sys.argv[1]), sys.argv[2], *map(json.loads, sys.argv[3:])

@@ -21,7 +21,7 @@ from penstock.engine.spark.session import Session, SparkSettings
 from penstock.engine.stage.staging import stage
 from penstock.engine.values.files import PositionColumn
 from penstock.engine.values.job import InputRead, Job, Rendering
-from penstock.runtime.workspace import cache_folder
+from penstock.runtime.place.workspace import cache_folder
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.tasks import Pin
 from results import report

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from penstock.runtime.workspace import apply, open_workspace
+from penstock.runtime.place.workspace import apply, open_workspace
 from penstock.state.store import State
 from places import scratch
 from results import arguments, percentile, report
@@ -41,8 +41,8 @@ sys.path[:0] = sys.argv[1:3]
 from pathlib import Path
 from deployment import ArrowEngine
 from penstock.runtime import roles
-from penstock.runtime.bell import Stop
-from penstock.runtime.workspace import open_workspace
+from penstock.runtime.process.wakeup import Stop
+from penstock.runtime.place.workspace import open_workspace
 import os
 with open_workspace(Path("."), os.environ) as workspace:
     workspace.engine = ArrowEngine()

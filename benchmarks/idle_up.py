@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.embedded.server import EmbeddedPostgres
-from penstock.runtime.progress import Silent
-from penstock.runtime.run import run
-from penstock.runtime.workspace import apply, open_workspace
+from penstock.runtime.place.workspace import apply, open_workspace
+from penstock.runtime.process.progress import Silent
+from penstock.runtime.serve.run import run
 from places import scratch
 from results import arguments, report
 

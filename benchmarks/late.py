@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
-from penstock.runtime.progress import Silent
-from penstock.runtime.run import observe, run
-from penstock.runtime.workspace import apply, open_workspace
+from penstock.runtime.place.workspace import apply, open_workspace
+from penstock.runtime.process.progress import Silent
+from penstock.runtime.serve.run import observe, run
 from places import scratch
 from results import arguments, report
 
@@ -46,9 +46,9 @@ MODELS = {
 LOOK = """
 import os
 from pathlib import Path
-from penstock.runtime.progress import Silent
-from penstock.runtime.run import observe
-from penstock.runtime.workspace import open_workspace
+from penstock.runtime.process.progress import Silent
+from penstock.runtime.serve.run import observe
+from penstock.runtime.place.workspace import open_workspace
 with open_workspace(Path("."), os.environ) as workspace:
     observe(workspace, Silent())
 """
@@ -57,9 +57,9 @@ AGAIN = """
 import os, sys
 from late import Shop
 from pathlib import Path
-from penstock.runtime.progress import Silent
-from penstock.runtime.run import run
-from penstock.runtime.workspace import open_workspace
+from penstock.runtime.process.progress import Silent
+from penstock.runtime.serve.run import run
+from penstock.runtime.place.workspace import open_workspace
 first, times, rows, hours = map(int, sys.argv[1:])
 with open_workspace(Path("."), os.environ) as workspace:
     for again in range(first, first + times):

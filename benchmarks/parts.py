@@ -6,9 +6,9 @@ import os
 import sys
 from pathlib import Path
 
-from penstock.runtime.progress import Silent
-from penstock.runtime.run import observe
-from penstock.runtime.workspace import Workspace, apply, open_workspace
+from penstock.runtime.place.workspace import Workspace, apply, open_workspace
+from penstock.runtime.process.progress import Silent
+from penstock.runtime.serve.run import observe
 from penstock.values.intervals import IntervalSet
 from places import scratch
 from projects import command

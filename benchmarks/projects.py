@@ -17,9 +17,9 @@ from pathlib import Path
 
 from idle_up import cpu_seconds
 from penstock.embedded.server import EmbeddedPostgres
-from penstock.runtime.progress import Silent
-from penstock.runtime.run import observe
-from penstock.runtime.workspace import open_workspace
+from penstock.runtime.place.workspace import open_workspace
+from penstock.runtime.process.progress import Silent
+from penstock.runtime.serve.run import observe
 from places import scratch
 from results import arguments, report
 

@@ -16,7 +16,7 @@ from late import HOUR, START, Cost, Shop, adopt_orphans, by_processes, in_proces
 from penstock.engine.spark.jars import delta_jars
 from penstock.engine.spark.java import find
 from penstock.engine.spark.session import Session, SparkSettings
-from penstock.runtime.workspace import cache_folder
+from penstock.runtime.place.workspace import cache_folder
 from places import scratch
 from results import arguments, report
 

@@ -17,11 +17,11 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from penstock.planner.policy.triggers import Triggers
-from penstock.runtime.metrics import Metrics
-from penstock.runtime.observing import Observer
-from penstock.runtime.revisions import Revisions
-from penstock.runtime.scheduler import Scheduler
-from penstock.runtime.workspace import Workspace, apply, open_workspace
+from penstock.runtime.observe.sources import Observer
+from penstock.runtime.place.revisions import Revisions
+from penstock.runtime.place.workspace import Workspace, apply, open_workspace
+from penstock.runtime.plan.scheduler import Scheduler
+from penstock.runtime.process.metrics import Metrics
 from penstock.state.store import State
 from places import scratch
 from results import arguments, report

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.runtime.bell import Bell, listening
-from penstock.runtime.workspace import apply
+from penstock.runtime.place.workspace import apply
+from penstock.runtime.process.wakeup import Bell, listening
 from penstock.state.store import State
 from places import postgres
 from results import arguments, percentile, report

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.runtime.demo import extend
+from penstock.runtime.place.demo import extend
 
 Shell = Any
 SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "demo.py"

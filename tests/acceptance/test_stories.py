@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from documents import ROOT, blocks_in, matches, sections
 
-from penstock.runtime.workspace import open_workspace
+from penstock.runtime.place.workspace import open_workspace
 
 FORK = (995, 1006)
 REPAIRED = {"chain.alerts", "chain.alerts_standing", "chain.transfers_enriched", "chain.volume"}

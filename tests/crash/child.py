@@ -19,10 +19,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
 
 from arrow_engine import ArrowEngine
 
-from penstock.runtime.progress import Silent
-from penstock.runtime.resetting import reset, resettable
-from penstock.runtime.run import run
-from penstock.runtime.workspace import apply, open_workspace
+from penstock.runtime.place.workspace import apply, open_workspace
+from penstock.runtime.process.progress import Silent
+from penstock.runtime.redo.reset import reset, resettable
+from penstock.runtime.serve.run import run
 
 
 class Fate:

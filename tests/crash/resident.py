@@ -23,10 +23,10 @@ from arrow_engine import ArrowEngine
 from child import Fate, broken
 
 from penstock.errors import StateError
-from penstock.runtime import roles
-from penstock.runtime.bell import Stop
-from penstock.runtime.logs import configure, log
-from penstock.runtime.workspace import Workspace, open_workspace
+from penstock.runtime.place.workspace import Workspace, open_workspace
+from penstock.runtime.process.logs import configure, log
+from penstock.runtime.process.wakeup import Stop
+from penstock.runtime.serve import roles
 
 AGAIN_SECONDS = 0.3
 

@@ -28,7 +28,7 @@ from processes import Resident, Residents, Role
 
 from penstock.embedded.patience import poll
 from penstock.embedded.server import EmbeddedPostgres
-from penstock.runtime.workspace import Workspace
+from penstock.runtime.place.workspace import Workspace
 from penstock.state.store import State
 from penstock.values.intervals import ranges
 

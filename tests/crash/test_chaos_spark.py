@@ -31,7 +31,7 @@ from processes import Resident, Residents, Role, unrest
 from penstock.answers.status import status
 from penstock.embedded.patience import poll
 from penstock.embedded.server import EmbeddedPostgres
-from penstock.runtime.workspace import Workspace
+from penstock.runtime.place.workspace import Workspace
 from penstock.state.store import State
 
 SECONDS = float(os.environ.get("PENSTOCK_CHAOS_SECONDS", "0")) / 2

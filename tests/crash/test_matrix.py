@@ -27,7 +27,7 @@ from postgres_server import PostgresServer, own_server
 from processes import Resident, Role
 
 import penstock
-from penstock.runtime.workspace import Workspace, apply
+from penstock.runtime.place.workspace import Workspace, apply
 from penstock.state.store import State
 from penstock.values.intervals import ranges
 

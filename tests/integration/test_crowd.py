@@ -22,17 +22,17 @@ from simulated_project import environ
 from penstock.engine.values.job import Step
 from penstock.planner.policy.selection import Pattern, Selection
 from penstock.project import Project, unpack
-from penstock.runtime.bell import Stop, listening
-from penstock.runtime.crew import Crew
-from penstock.runtime.definitions import bundle, definitions
-from penstock.runtime.heartbeat import Heartbeat
-from penstock.runtime.metrics import Metrics
-from penstock.runtime.revisions import Revisions
-from penstock.runtime.scheduler import Scheduler
-from penstock.runtime.site import Site
-from penstock.runtime.work import Bench, work
-from penstock.runtime.worker import Worker
-from penstock.runtime.workspace import no_step
+from penstock.runtime.place.definitions import bundle, definitions
+from penstock.runtime.place.revisions import Revisions
+from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.place.workspace import no_step
+from penstock.runtime.plan.scheduler import Scheduler
+from penstock.runtime.process.metrics import Metrics
+from penstock.runtime.process.wakeup import Stop, listening
+from penstock.runtime.work.attempt import Bench, work
+from penstock.runtime.work.heartbeat import Heartbeat
+from penstock.runtime.work.worker import Worker
+from penstock.runtime.work.worker_pool import Crew
 from penstock.state import world as worlds
 from penstock.state.store import State
 from penstock.values.tasks import Lease

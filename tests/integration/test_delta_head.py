@@ -26,8 +26,9 @@ from penstock.engine.log.snapshot import snapshot
 from penstock.engine.rows.statistics import staged_file
 from penstock.engine.values.files import PositionColumn
 from penstock.engine.values.job import HeadMoved, Job, Staged, StagedChunk
-from penstock.runtime import resetting, work
-from penstock.runtime.resetting import reset, resettable
+from penstock.runtime.redo import reset as resetting
+from penstock.runtime.redo.reset import reset, resettable
+from penstock.runtime.work import attempt as work
 from penstock.values.intervals import Interval, ranges
 from penstock.values.tasks import Commit
 

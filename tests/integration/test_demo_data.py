@@ -16,8 +16,8 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock.errors import UsageError
-from penstock.runtime import demo
-from penstock.runtime.scaffold import create
+from penstock.runtime.place import demo
+from penstock.runtime.place.scaffold import create
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -25,16 +25,17 @@ from penstock.embedded.patience import poll
 from penstock.engine.commit import evict as evicting
 from penstock.engine.log.store_client import StoreClient
 from penstock.errors import SourceError
-from penstock.runtime import audit as runtime_audit
-from penstock.runtime import lookout as lookout_module
-from penstock.runtime import observing, roles
-from penstock.runtime import run as run_module
-from penstock.runtime.audit import STILL_LOOKING, Audited
-from penstock.runtime.lookout import Lookout
-from penstock.runtime.observing import Observer, Seen, Sight, keep
-from penstock.runtime.pool import Pool
-from penstock.runtime.progress import Silent
-from penstock.runtime.workspace import Workspace, apply
+from penstock.runtime.observe import audit as runtime_audit
+from penstock.runtime.observe import source_watcher as lookout_module
+from penstock.runtime.observe import sources as observing
+from penstock.runtime.observe.audit import STILL_LOOKING, Audited
+from penstock.runtime.observe.source_watcher import Lookout
+from penstock.runtime.observe.sources import Observer, Seen, Sight, keep
+from penstock.runtime.place.workspace import Workspace, apply
+from penstock.runtime.process.pool import Pool
+from penstock.runtime.process.progress import Silent
+from penstock.runtime.serve import roles
+from penstock.runtime.serve import run as run_module
 from penstock.values.intervals import ranges
 from penstock.values.models import Source
 from penstock.values.records import SourceRecord, World

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from deployment import Deployment
 from rounds import rounds
 
-from penstock.runtime.work import work
+from penstock.runtime.work.attempt import work
 
 COPY = "select n, value from {{ ref('raw.numbers') }}"
 

@@ -21,11 +21,11 @@ from rounds import Sure
 from penstock.engine.values.job import Step
 from penstock.planner.observations import Survey
 from penstock.planner.readiness.plan import plan
-from penstock.runtime.observing import keep
-from penstock.runtime.settling import settle
-from penstock.runtime.site import Site
-from penstock.runtime.work import Bench, work
-from penstock.runtime.workspace import apply, no_step
+from penstock.runtime.observe.sources import keep
+from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.place.workspace import apply, no_step
+from penstock.runtime.plan.reconcile import settle
+from penstock.runtime.work.attempt import Bench, work
 from penstock.state.store import State
 from penstock.values.changes import UNCHANGED, Changed
 from penstock.values.intervals import EVERYTHING, Interval, IntervalSet, ranges

@@ -13,9 +13,9 @@ from deployment import Deployment
 from faults import Fault
 
 from penstock.engine.observe import changes
-from penstock.runtime.invalidating import Words, record, report
-from penstock.runtime.progress import Silent
-from penstock.runtime.run import observe
+from penstock.runtime.process.progress import Silent
+from penstock.runtime.redo.invalidate import Words, record, report
+from penstock.runtime.serve.run import observe
 from penstock.values.intervals import IntervalSet, ranges
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "reorg"

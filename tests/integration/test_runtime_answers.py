@@ -19,7 +19,7 @@ from penstock.answers.query import query
 from penstock.answers.status import status
 from penstock.answers.verify import verify, verify_rows
 from penstock.errors import UnknownModelError, UsageError
-from penstock.runtime.workspace import Workspace
+from penstock.runtime.place.workspace import Workspace
 from penstock.values.intervals import ranges
 
 STATUS = {

@@ -14,9 +14,9 @@ from faults import Fault, Killed, raising
 
 from penstock.answers.verify import verify
 from penstock.engine.commit import evict as evicting
-from penstock.runtime import audit as runtime_audit
-from penstock.runtime import run as runtime_run
-from penstock.runtime.workspace import Workspace, apply
+from penstock.runtime.observe import audit as runtime_audit
+from penstock.runtime.place.workspace import Workspace, apply
+from penstock.runtime.serve import run as runtime_run
 from penstock.state.progress.publication import Publication
 from penstock.values.intervals import IntervalSet, ranges
 

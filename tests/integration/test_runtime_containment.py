@@ -22,10 +22,17 @@ from penstock.engine.commit.publish import FileSetChanged
 from penstock.engine.observe import changes
 from penstock.engine.values.job import HeadMoved, Job, Staged, Step
 from penstock.errors import EngineError, SourceError
-from penstock.runtime import audit, containment, heartbeat, observing, roles, scheduler, settling, work
-from penstock.runtime import run as running
-from penstock.runtime.jobs import Wanted
-from penstock.runtime.workspace import apply
+from penstock.runtime.observe import audit
+from penstock.runtime.observe import sources as observing
+from penstock.runtime.place.workspace import apply
+from penstock.runtime.plan import reconcile as settling
+from penstock.runtime.plan import scheduler
+from penstock.runtime.process import containment
+from penstock.runtime.serve import roles
+from penstock.runtime.serve import run as running
+from penstock.runtime.work import attempt as work
+from penstock.runtime.work import heartbeat
+from penstock.runtime.work.jobs import Wanted
 from penstock.values.records import World
 from penstock.values.tasks import Commit
 

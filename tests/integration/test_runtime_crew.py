@@ -13,11 +13,11 @@ from residents import residing, until
 
 from penstock.engine.values.job import Job, Staged, Step
 from penstock.errors import EngineError, StateError
-from penstock.runtime import roles
-from penstock.runtime.crew import Crew
-from penstock.runtime.heartbeat import Heartbeat
-from penstock.runtime.work import Bench
-from penstock.runtime.workspace import apply
+from penstock.runtime.place.workspace import apply
+from penstock.runtime.serve import roles
+from penstock.runtime.work.attempt import Bench
+from penstock.runtime.work.heartbeat import Heartbeat
+from penstock.runtime.work.worker_pool import Crew
 from penstock.state.store import State
 from penstock.values.tasks import Lease
 

@@ -21,10 +21,10 @@ from penstock.answers import status as runtime_status
 from penstock.answers.explain import explained
 from penstock.answers.status import Condition
 from penstock.errors import EngineError
-from penstock.runtime.progress import Finished, Silent
-from penstock.runtime.run import Summary, _Run, run
-from penstock.runtime.settling import settle
-from penstock.runtime.workspace import apply
+from penstock.runtime.place.workspace import apply
+from penstock.runtime.plan.reconcile import settle
+from penstock.runtime.process.progress import Finished, Silent
+from penstock.runtime.serve.run import Summary, _Run, run
 from penstock.values.intervals import Interval, ranges
 from penstock.values.tasks import Order
 

@@ -15,9 +15,9 @@ from penstock.engine.observe import changes
 from penstock.engine.observe import file_rows as touched
 from penstock.planner.change import source_changes as noticing
 from penstock.planner.change.source_changes import judged
-from penstock.runtime import work
-from penstock.runtime.observing import Observer, Sight
-from penstock.runtime.rerunning import record, request
+from penstock.runtime.observe.sources import Observer, Sight
+from penstock.runtime.redo.rerun import record, request
+from penstock.runtime.work import attempt as work
 from penstock.values.changes import UNCHANGED, Changed
 from penstock.values.intervals import EVERYTHING, Interval, IntervalSet, ranges
 from penstock.values.models import Source
@@ -202,7 +202,7 @@ def test_control_without_the_rule_for_retention_history_is_emptied(
     def all_counts(found: changes.LogChanges, *_: object) -> noticing.Noticed:
         return noticing.Noticed(Changed(found.ranges), None)
 
-    monkeypatch.setattr("penstock.runtime.observing.judged", all_counts)
+    monkeypatch.setattr("penstock.runtime.observe.sources.judged", all_counts)
     table(trial).delete("n < 50")
     assert trial.run().tasks > 0
     assert len(trial.rows("copy")) == 70

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from deployment import Deployment
 
 from penstock.answers.changes import planned_changes
-from penstock.runtime.workspace import apply
+from penstock.runtime.place.workspace import apply
 from penstock.values.intervals import NOTHING, ranges
 
 COPY = "select n, value from {{ ref('raw.numbers') }}"

@@ -14,10 +14,10 @@ from faults import Fault, Killed, raising
 
 from penstock.answers.verify import verify
 from penstock.errors import StateError
-from penstock.runtime.progress import Silent
-from penstock.runtime.resetting import reset, resettable
-from penstock.runtime.run import run
-from penstock.runtime.workspace import apply, open_workspace
+from penstock.runtime.place.workspace import apply, open_workspace
+from penstock.runtime.process.progress import Silent
+from penstock.runtime.redo.reset import reset, resettable
+from penstock.runtime.serve.run import run
 from penstock.state.store import State
 from penstock.values.intervals import Interval, ranges
 

@@ -11,10 +11,10 @@ from faults import Fault, Killed, raising
 from penstock.answers.changes import needs_consent, planned_changes
 from penstock.errors import EngineError
 from penstock.planner.readiness.observation import Observation
-from penstock.runtime import run
-from penstock.runtime.definitions import definitions
-from penstock.runtime.progress import Silent
-from penstock.runtime.workspace import apply
+from penstock.runtime.place.definitions import definitions
+from penstock.runtime.place.workspace import apply
+from penstock.runtime.process.progress import Silent
+from penstock.runtime.serve import run
 from penstock.values.intervals import ranges
 
 COPY = "select n, value from {{ ref('raw.numbers') }}"

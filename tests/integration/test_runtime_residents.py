@@ -20,11 +20,13 @@ from penstock.answers.explain import explained
 from penstock.answers.history import task_rows
 from penstock.errors import StateError
 from penstock.planner.policy import triggers
-from penstock.runtime import heartbeat as beating
-from penstock.runtime import roles, scheduler, worker
-from penstock.runtime.progress import Silent
-from penstock.runtime.run import observe
-from penstock.runtime.workspace import apply
+from penstock.runtime.place.workspace import apply
+from penstock.runtime.plan import scheduler
+from penstock.runtime.process.progress import Silent
+from penstock.runtime.serve import roles
+from penstock.runtime.serve.run import observe
+from penstock.runtime.work import heartbeat as beating
+from penstock.runtime.work import worker
 from penstock.state import sources
 from penstock.state.database.connection import Database
 from penstock.values.intervals import Interval, ranges

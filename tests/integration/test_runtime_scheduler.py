@@ -12,10 +12,10 @@ from table_eyes import TableEyes
 from penstock.errors import BusyError
 from penstock.planner.readiness.observation import Observation
 from penstock.planner.readiness.plan import Decision, plan
-from penstock.runtime.metrics import Metrics
-from penstock.runtime.revisions import Revisions
-from penstock.runtime.scheduler import Scheduler
-from penstock.runtime.workspace import apply
+from penstock.runtime.place.revisions import Revisions
+from penstock.runtime.place.workspace import apply
+from penstock.runtime.plan.scheduler import Scheduler
+from penstock.runtime.process.metrics import Metrics
 from penstock.state.store import State
 from penstock.values.tasks import Lane
 
@@ -120,7 +120,7 @@ def test_a_sweep_plans_only_what_looks_different_than_when_nothing_was_to_do(
         planned.append(seen.model.name)
         return plan(seen, lanes=lanes)
 
-    monkeypatch.setattr("penstock.runtime.scheduler.plan", noted)
+    monkeypatch.setattr("penstock.runtime.plan.scheduler.plan", noted)
     assert scheduler.state.claim("w") is not None
     sweep(scheduler)
     sweep(scheduler)

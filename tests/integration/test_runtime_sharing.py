@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from deployment import Deployment
 
-from penstock.runtime import jobs
+from penstock.runtime.work import jobs
 
 RUNNING = "select n, sum(value) over (order by n) as value from {{ ref('raw.numbers') }}"
 

@@ -11,7 +11,7 @@ from fuzzing import FUZZ
 from rounds import Rounds, rounds
 
 from penstock.errors import EngineError
-from penstock.runtime import settling
+from penstock.runtime.plan import reconcile as settling
 from penstock.values.intervals import ranges
 
 SHARE = "select n, 100 / value as share from {{ ref('raw.numbers') }}"

@@ -23,7 +23,7 @@ from simulated_life import Life, own_story, story
 from simulation import simulating
 
 from penstock.planner.change.source_changes import Noticed
-from penstock.runtime import work
+from penstock.runtime.work import attempt as work
 from penstock.state import world
 from penstock.state.progress import invalidation, publication
 from penstock.state.progress.folding import Fold

@@ -33,10 +33,10 @@ from penstock.engine.log.store_client import StoreClient
 from penstock.engine.observe.changes import log_changes
 from penstock.engine.values.files import PositionColumn
 from penstock.errors import SourceError
-from penstock.runtime import observing
-from penstock.runtime.observing import Observer
-from penstock.runtime.progress import Silent
-from penstock.runtime.run import observe
+from penstock.runtime.observe import sources as observing
+from penstock.runtime.observe.sources import Observer
+from penstock.runtime.process.progress import Silent
+from penstock.runtime.serve.run import observe
 from penstock.values.intervals import ranges
 from penstock.values.models import Source
 from penstock.values.records import SourceRecord

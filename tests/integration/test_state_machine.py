@@ -31,12 +31,12 @@ from penstock.engine.commit.publish import FileSetChanged
 from penstock.engine.values.job import HeadMoved, Staged, Step
 from penstock.errors import ErrorClass
 from penstock.planner.policy import retry
-from penstock.runtime import heartbeat as heartbeats
-from penstock.runtime.heartbeat import MARGIN_SECONDS, Heartbeat
-from penstock.runtime.progress import Silent
-from penstock.runtime.run import observe
-from penstock.runtime.work import Bench, work
-from penstock.runtime.workspace import Workspace, apply
+from penstock.runtime.place.workspace import Workspace, apply
+from penstock.runtime.process.progress import Silent
+from penstock.runtime.serve.run import observe
+from penstock.runtime.work import heartbeat as heartbeats
+from penstock.runtime.work.attempt import Bench, work
+from penstock.runtime.work.heartbeat import MARGIN_SECONDS, Heartbeat
 from penstock.state.database.statements import statements
 from penstock.state.progress import invalidation
 from penstock.state.queue.workers import LEASE_SECONDS

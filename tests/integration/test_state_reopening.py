@@ -397,10 +397,10 @@ def test_workers_never_raise_an_invalidation() -> None:
     """S2-37: what a worker writes is the answer inside its publication."""
     raising = ("invalidate", "invalidate_all", "ask_consumers", "handle_events", "resetting")
     root = Path(penstock.__file__).parent
-    files = [root / "runtime" / f"{name}.py" for name in ("work", "worker", "crew", "heartbeat")]
+    files = [root / "runtime" / "work" / f"{name}.py" for name in ("attempt", "worker", "worker_pool", "heartbeat")]
     files += sorted((root / "engine").rglob("*.py"))
     assert len(files) > 20
     for file in files:
         text = file.read_text(encoding="utf-8")
         assert not [name for name in raising if f".{name}(" in text], file
-    assert ".handle_events(" in (root / "runtime" / "settling.py").read_text(encoding="utf-8"), "the control"
+    assert ".handle_events(" in (root / "runtime" / "plan" / "reconcile.py").read_text(encoding="utf-8"), "the control"

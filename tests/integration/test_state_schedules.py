@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.runtime import definitions as project_words
+from penstock.runtime.place import definitions as project_words
 from penstock.state.database.statements import statements
 from penstock.state.queue.schedules import due_slots
 from penstock.state.store import State

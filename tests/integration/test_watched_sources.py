@@ -15,8 +15,8 @@ from penstock.engine.log import handle
 from penstock.engine.log.storage import Storage
 from penstock.engine.spark.only_spark import ForeignSeen
 from penstock.errors import SourceError
-from penstock.runtime.observing import NeedsSpark, Observer, Seen, Sight, keep
-from penstock.runtime.workspace import Workspace
+from penstock.runtime.observe.sources import NeedsSpark, Observer, Seen, Sight, keep
+from penstock.runtime.place.workspace import Workspace
 from penstock.values.changes import Changed, CommitChanges, LogChanges
 from penstock.values.intervals import EVERYTHING, IntervalSet, ranges
 

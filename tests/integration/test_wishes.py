@@ -22,8 +22,8 @@ from penstock.cli.options import Options
 from penstock.cli.redoing import Invalidating, Rerunning, invalidate, rerun
 from penstock.engine.commit.reset import Emptying, empty
 from penstock.errors import UnknownModelError, UsageError
-from penstock.runtime.rerunning import record, request
-from penstock.runtime.resetting import reset, resettable
+from penstock.runtime.redo.rerun import record, request
+from penstock.runtime.redo.reset import reset, resettable
 from penstock.values.intervals import NOTHING, ranges
 
 WORDS = {5: "plain", 15: "it's", 25: 'a "b"; c', 33: None}
@@ -334,7 +334,7 @@ def test_negative_control_a_reset_without_its_note_loses_rows(
     def silent(location: str, emptying: Emptying, storage: object, head: object) -> object:
         return empty(location, Emptying(emptying.task, emptying.model, emptying.generation, NOTHING), None)
 
-    monkeypatch.setattr("penstock.runtime.resetting.empty", silent)
+    monkeypatch.setattr("penstock.runtime.redo.reset.empty", silent)
     with trial.opened(Fault("emptied", raising(Killed()))) as workspace, pytest.raises(Killed):
         copy = workspace.project.graph.interval_model("t.copy")
         reset(workspace, resettable(workspace, copy), "alice")

@@ -6,8 +6,8 @@ import pytest
 from deployment import Deployment
 
 from penstock.errors import UsageError
-from penstock.runtime.invalidating import Words, report
-from penstock.runtime.rerunning import request
+from penstock.runtime.redo.invalidate import Words, report
+from penstock.runtime.redo.rerun import request
 from penstock.values.intervals import ranges
 
 SET = "java_method('java.lang.System', 'setProperty', 'penstock.attacked', 'yes') is null"

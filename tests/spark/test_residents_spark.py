@@ -24,10 +24,10 @@ from residents import covers, residing, until
 from penstock.engine.spark.session import Session
 from penstock.engine.stage.staging import group
 from penstock.planner.change.source_changes import Noticed
-from penstock.runtime import heartbeat as beating
-from penstock.runtime import roles
-from penstock.runtime.observing import Observer
-from penstock.runtime.workspace import apply
+from penstock.runtime.observe.sources import Observer
+from penstock.runtime.place.workspace import apply
+from penstock.runtime.serve import roles
+from penstock.runtime.work import heartbeat as beating
 from penstock.values.changes import UNCHANGED
 from penstock.values.intervals import ranges
 from penstock.values.records import AttemptRecord, World

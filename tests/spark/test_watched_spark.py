@@ -10,7 +10,7 @@ from deployment import Deployment
 
 from penstock.engine.log.handle import FeatureUnsupported, open_table
 from penstock.engine.spark.session import Session
-from penstock.runtime.observing import NeedsSpark, Observer, Sight
+from penstock.runtime.observe.sources import NeedsSpark, Observer, Sight
 from penstock.values.intervals import ranges
 
 NEWER = "geospatial"

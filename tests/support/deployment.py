@@ -17,10 +17,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from penstock.answers.status import status
 from penstock.engine.values.job import Step
-from penstock.runtime.progress import Progress, Silent
-from penstock.runtime.rerunning import record, request
-from penstock.runtime.run import Summary, run
-from penstock.runtime.workspace import Workspace, apply, no_step, open_workspace
+from penstock.runtime.place.workspace import Workspace, apply, no_step, open_workspace
+from penstock.runtime.process.progress import Progress, Silent
+from penstock.runtime.redo.rerun import record, request
+from penstock.runtime.serve.run import Summary, run
 from penstock.state.store import State
 from penstock.values.intervals import IntervalSet
 from penstock.values.records import Generation, TaskRecord

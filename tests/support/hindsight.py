@@ -16,10 +16,11 @@ from deltalake import DeltaTable, write_deltalake
 from deployment import Deployment
 
 from penstock.errors import UsageError
-from penstock.runtime import invalidating, rerunning
-from penstock.runtime.progress import Silent
-from penstock.runtime.run import run
-from penstock.runtime.workspace import Workspace, apply
+from penstock.runtime.place.workspace import Workspace, apply
+from penstock.runtime.process.progress import Silent
+from penstock.runtime.redo import invalidate as invalidating
+from penstock.runtime.redo import rerun as rerunning
+from penstock.runtime.serve.run import run
 from penstock.values.intervals import IntervalSet
 
 Row = tuple[int, ...]

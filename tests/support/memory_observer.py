@@ -12,8 +12,8 @@ from memory_tables import MemorySnapshot
 
 from penstock.engine.observe.bounds import Bounds, complete_bounds, merged_bounds
 from penstock.planner.change.source_changes import Noticed, judged
-from penstock.runtime.observing import Sight, completeness, scan_periods
-from penstock.runtime.site import Site
+from penstock.runtime.observe.sources import Sight, completeness, scan_periods
+from penstock.runtime.place.table_resolver import Site
 from penstock.state.store import State
 from penstock.values.changes import UNCHANGED, Changed, CommitChanges, LogChanges
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, IntervalSet

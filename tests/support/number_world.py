@@ -10,7 +10,7 @@ from deployment import Deployment
 from number_models import MODELS
 from processes import Resident, Residents
 
-from penstock.runtime.workspace import apply
+from penstock.runtime.place.workspace import apply
 from penstock.values.intervals import IntervalSet, ranges
 
 CONFIG = """

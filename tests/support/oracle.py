@@ -10,8 +10,8 @@ from memory_engine import MemoryEngine
 from memory_tables import Bag, Rows
 
 from penstock.errors import EngineError
-from penstock.runtime.jobs import Wanted, readable, renderings
-from penstock.runtime.site import Site
+from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.work.jobs import Wanted, readable, renderings
 from penstock.state.store import State
 from penstock.values.intervals import NOTHING, Interval, IntervalSet
 from penstock.values.models import IntervalModel, Source

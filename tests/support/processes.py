@@ -21,7 +21,7 @@ from deployment import Deployment
 
 from penstock.planner.observations import Survey
 from penstock.planner.readiness.plan import plan
-from penstock.runtime.workspace import Workspace
+from penstock.runtime.place.workspace import Workspace
 from penstock.values.models import IntervalModel, Source
 from penstock.values.records import World
 from penstock.values.tasks import Order

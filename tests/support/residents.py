@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from deployment import Deployment
 
 from penstock.engine.values.job import Step
-from penstock.runtime import roles
-from penstock.runtime.bell import Stop
-from penstock.runtime.workspace import Workspace, no_step
+from penstock.runtime.place.workspace import Workspace, no_step
+from penstock.runtime.process.wakeup import Stop
+from penstock.runtime.serve import roles
 from penstock.values.records import World
 
 DEADLINE_SECONDS = 60.0

@@ -10,12 +10,12 @@ from deployment import Deployment
 from table_eyes import TableEyes
 
 from penstock.engine.values.job import Step
-from penstock.runtime.metrics import Metrics
-from penstock.runtime.progress import Finished
-from penstock.runtime.revisions import Revisions
-from penstock.runtime.scheduler import Scheduler
-from penstock.runtime.work import Bench, work
-from penstock.runtime.workspace import Workspace, apply, no_step
+from penstock.runtime.place.revisions import Revisions
+from penstock.runtime.place.workspace import Workspace, apply, no_step
+from penstock.runtime.plan.scheduler import Scheduler
+from penstock.runtime.process.metrics import Metrics
+from penstock.runtime.process.progress import Finished
+from penstock.runtime.work.attempt import Bench, work
 from penstock.values.tasks import Lease
 
 

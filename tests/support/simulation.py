@@ -26,20 +26,21 @@ from turns import Process
 from penstock.errors import ConflictError, EngineError, StateError
 from penstock.planner.policy.selection import Pattern, Selection
 from penstock.project import Project
-from penstock.runtime import crew as crews
-from penstock.runtime import heartbeat, patience
-from penstock.runtime import revisions as stored
-from penstock.runtime import worker as workers
-from penstock.runtime.crew import Crew
-from penstock.runtime.definitions import bundle, definitions
-from penstock.runtime.heartbeat import HEARTBEAT_SECONDS, Heartbeat
-from penstock.runtime.metrics import Metrics
-from penstock.runtime.progress import Finished
-from penstock.runtime.revisions import Revisions
-from penstock.runtime.scheduler import Scheduler
-from penstock.runtime.site import Site
-from penstock.runtime.work import Bench
-from penstock.runtime.worker import IDLE_SECONDS, Worker
+from penstock.runtime.place import revisions as stored
+from penstock.runtime.place.definitions import bundle, definitions
+from penstock.runtime.place.revisions import Revisions
+from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.plan.scheduler import Scheduler
+from penstock.runtime.process import retrying as patience
+from penstock.runtime.process.metrics import Metrics
+from penstock.runtime.process.progress import Finished
+from penstock.runtime.work import heartbeat
+from penstock.runtime.work import worker as workers
+from penstock.runtime.work import worker_pool as crews
+from penstock.runtime.work.attempt import Bench
+from penstock.runtime.work.heartbeat import HEARTBEAT_SECONDS, Heartbeat
+from penstock.runtime.work.worker import IDLE_SECONDS, Worker
+from penstock.runtime.work.worker_pool import Crew
 from penstock.state.database import connection
 from penstock.state.database.connection import Database, speaking
 from penstock.state.queue import failure

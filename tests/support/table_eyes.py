@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from penstock.runtime.audit import audit
-from penstock.runtime.observing import Observer, Seen, scan_periods
-from penstock.runtime.site import Site
+from penstock.runtime.observe.audit import audit
+from penstock.runtime.observe.sources import Observer, Seen, scan_periods
+from penstock.runtime.place.table_resolver import Site
 from penstock.state.store import State
 from penstock.values.records import World
 

@@ -18,7 +18,7 @@ from penstock.engine.stage import append
 from penstock.engine.stage.compare import Comparison
 from penstock.engine.values.files import PositionColumn
 from penstock.engine.values.job import InputRead, Job, Rendering
-from penstock.runtime.work import Engine
+from penstock.runtime.work.attempt import Engine
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.tasks import Commit, Pin
 

@@ -15,11 +15,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.errors import UsageError
-from penstock.runtime import door, endpoints
-from penstock.runtime.door import Door, Visitor, crowd
-from penstock.runtime.endpoints import serve
-from penstock.runtime.logs import attempt_log
-from penstock.runtime.metrics import Metrics
+from penstock.runtime.process.logs import attempt_log
+from penstock.runtime.process.metrics import Metrics
+from penstock.runtime.serve import connections as door
+from penstock.runtime.serve import endpoints
+from penstock.runtime.serve.connections import Door, Visitor, crowd
+from penstock.runtime.serve.endpoints import serve
 
 QUICK = 2.0
 """Far less than any time limit of the server, far more than an answer takes."""

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.runtime import logs
-from penstock.runtime.logs import TAIL_CHARACTERS, TAIL_LINES, attempt_log, configure, log, masked
+from penstock.runtime.process import logs
+from penstock.runtime.process.logs import TAIL_CHARACTERS, TAIL_LINES, attempt_log, configure, log, masked
 
 SECRETS = [
     "postgresql://user:hunter2@host/db",

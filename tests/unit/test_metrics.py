@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.errors import EngineError
 from penstock.planner.readiness.observation import Wait
-from penstock.runtime.metrics import Metrics
-from penstock.runtime.progress import Finished
+from penstock.runtime.process.metrics import Metrics
+from penstock.runtime.process.progress import Finished
 from penstock.values.intervals import Interval, IntervalSet, ranges
 from penstock.values.records import Generation, ScheduleRecord, Slot, SourceRecord, Work, WorkerRecord, World
 from penstock.values.tasks import Lane, Order

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import BusyError, ConflictError, LeaseLostError, PenstockError, StateError
-from penstock.runtime import patience
+from penstock.runtime.process import retrying as patience
 
 
 @pytest.fixture(autouse=True)

@@ -221,7 +221,8 @@ def test_a_cache_stays_small_and_private(tmp_path: Path) -> None:
 
 def test_many_processes_may_read_and_write_at_once(tmp_path: Path) -> None:
     root, cache = written(tmp_path, SHOP), tmp_path / "cache"
-    code = "import sys; from pathlib import Path; from penstock.project.reading.cache import Cache\nc = Cache(Path(sys.argv[1]))\n"
+    code = "import sys; from pathlib import Path; from penstock.project.reading.cache import Cache\n"
+    code += "c = Cache(Path(sys.argv[1]))\n"
     code += f"for n in range({200 if FUZZ else 60}):\n  v = c.read('x', 'k'); assert v is None or len(set(v)) == 1, v\n"
     code += "  c.write('x', 'k', [int(sys.argv[2])] * 5000)"
     running = [subprocess.Popen([sys.executable, "-c", code, str(cache), str(n)]) for n in range(3)]

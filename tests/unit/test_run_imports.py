@@ -32,7 +32,7 @@ def imported() -> tuple[set[str], set[str]]:
 
 def test_neither_arrow_nor_spark_is_imported_before_there_are_rows_to_look_at() -> None:
     _, running = imported()
-    assert "penstock.runtime.run" in running
+    assert "penstock.runtime.serve.run" in running
     assert not running & ROWS
 
 

@@ -9,14 +9,14 @@ import yaml
 
 from penstock.errors import UsageError
 from penstock.project.project import load
-from penstock.runtime import scaffold
-from penstock.runtime.scaffold import create
+from penstock.runtime.place import scaffold
+from penstock.runtime.place.scaffold import create
 
 
 @pytest.fixture
 def without_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo's files alone; the data have their own tests."""
-    monkeypatch.setattr("penstock.runtime.demo.generate", lambda project: None)
+    monkeypatch.setattr("penstock.runtime.place.demo.generate", lambda project: None)
 
 
 def files_in(directory: Path) -> list[str]:
@@ -136,11 +136,11 @@ def test_an_interrupted_init_can_be_repeated(tmp_path: Path, monkeypatch: pytest
         (project / "landing" / "beacon_blocks" / "half.parquet").write_text("")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("penstock.runtime.demo.generate", interrupted)
+    monkeypatch.setattr("penstock.runtime.place.demo.generate", interrupted)
     with pytest.raises(KeyboardInterrupt):
         create(tmp_path / "d", demo=True)
     assert not (tmp_path / "d" / "penstock.yml").exists()
-    monkeypatch.setattr("penstock.runtime.demo.generate", lambda project: None)
+    monkeypatch.setattr("penstock.runtime.place.demo.generate", lambda project: None)
     create(tmp_path / "d", demo=True)
     assert (tmp_path / "d" / "penstock.yml").exists()
 

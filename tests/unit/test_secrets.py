@@ -10,7 +10,7 @@ import pytest
 from penstock import secrets
 from penstock.answers.doctor import examine
 from penstock.errors import EngineError
-from penstock.runtime.logs import masked
+from penstock.runtime.process.logs import masked
 from penstock.secrets import conceal, concealed, secret_values, secretive
 
 

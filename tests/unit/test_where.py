@@ -6,7 +6,7 @@ import pytest
 
 from penstock.answers.query import _select
 from penstock.errors import UsageError
-from penstock.runtime.matching import condition
+from penstock.runtime.redo.matching import condition
 
 
 @pytest.mark.parametrize(

@@ -9,20 +9,20 @@ from penstock.planner.change.consumers import affected
 from penstock.planner.observations import Survey
 from penstock.planner.readiness.observation import Observation
 from penstock.planner.readiness.plan import plan
-from penstock.runtime.definitions import definitions
-from penstock.runtime.workspace import Workspace
+from penstock.runtime.place.definitions import definitions
+from penstock.runtime.place.workspace import Workspace
 from penstock.state.store import State
 from penstock.values.models import Graph, IntervalModel
 from penstock.values.records import Change, World
 from penstock.values.tasks import Order
 
 if TYPE_CHECKING:
-    from penstock.runtime.observing import Sight
+    from penstock.runtime.observe.sources import Sight
 
 
 def planned_changes(workspace: Workspace) -> list[dict[str, object]]:
     """Per model what changes, why, and how many intervals are to be computed now; nothing is stored."""
-    from penstock.runtime.observing import Observer, Sight  # with it comes what reads logs; apply does not
+    from penstock.runtime.observe.sources import Observer, Sight  # with it comes what reads logs; apply does not
 
     changes = workspace.state.changes(definitions(workspace.project))
     world = workspace.state.world()

@@ -15,8 +15,8 @@ from penstock.engine.spark import java
 from penstock.engine.spark.jars import DELTA, jars_ready
 from penstock.errors import PenstockError
 from penstock.project import Project, load, project_root
-from penstock.runtime.site import Site
-from penstock.runtime.workspace import cache_folder
+from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.place.workspace import cache_folder
 from penstock.secrets import concealed
 from penstock.state.store import State
 from penstock.values.models import Source

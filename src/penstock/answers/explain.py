@@ -8,8 +8,8 @@ from penstock.errors import UsageError
 from penstock.planner.observations import Survey
 from penstock.planner.readiness.explain import explain
 from penstock.planner.readiness.observation import Observation
-from penstock.runtime.jobs import Wanted, looks_beyond, readable, renderings
-from penstock.runtime.workspace import Workspace
+from penstock.runtime.place.workspace import Workspace
+from penstock.runtime.work.jobs import Wanted, looks_beyond, readable, renderings
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.models import IntervalModel, Source
 from penstock.values.models.axis import position, shown

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from penstock.answers.status import iso
 from penstock.planner.readiness.words import spans
-from penstock.runtime.workspace import Workspace
+from penstock.runtime.place.workspace import Workspace
 from penstock.state.store import State
 from penstock.values.models import IntervalModel
 from penstock.values.records import AttemptRecord, TaskRecord

@@ -13,7 +13,7 @@ from penstock.engine.spark.query import MOST_ROWS, MOST_SECONDS, Limits
 from penstock.engine.values.job import InputRead
 from penstock.errors import UsageError
 from penstock.project.reading.depth import reading
-from penstock.runtime.workspace import Workspace
+from penstock.runtime.place.workspace import Workspace
 from penstock.values.records import World
 
 

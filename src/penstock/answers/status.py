@@ -13,7 +13,7 @@ from penstock.planner.readiness.observation import Observation, Wait
 from penstock.planner.readiness.plan import permanent_gaps, plan
 from penstock.planner.readiness.ready import gaps, readiness
 from penstock.planner.readiness.words import place
-from penstock.runtime.site import Site
+from penstock.runtime.place.table_resolver import Site
 from penstock.values.intervals import IntervalSet
 from penstock.values.models import IntervalModel, Source
 from penstock.values.models.axis import SECOND

@@ -10,9 +10,9 @@ from uuid import UUID
 from penstock.engine.stage.compare import Comparison
 from penstock.errors import AttemptError, SourceError
 from penstock.project.templates.templates import names_used
-from penstock.runtime.audit import OwnTable, unseen_commits
-from penstock.runtime.jobs import Wanted, job, readable
-from penstock.runtime.workspace import Workspace, applied
+from penstock.runtime.observe.audit import OwnTable, unseen_commits
+from penstock.runtime.place.workspace import Workspace, applied
+from penstock.runtime.work.jobs import Wanted, job, readable
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, Interval, IntervalSet
 from penstock.values.models import IntervalModel
 from penstock.values.records import CoverRecord, Generation, World

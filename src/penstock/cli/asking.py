@@ -78,7 +78,7 @@ def schema(options: Options) -> None:
 
 def plan(options: Options) -> None:
     from penstock.answers.changes import planned_changes
-    from penstock.runtime.workspace import open_workspace
+    from penstock.runtime.place.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         rows = planned_changes(workspace)
@@ -91,7 +91,7 @@ def plan(options: Options) -> None:
 
 def status(options: Options, model: str | None, gaps: bool) -> None:
     from penstock.answers.status import status as found
-    from penstock.runtime.workspace import open_workspace
+    from penstock.runtime.place.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         names = () if model is None else (workspace.resolve(model),)
@@ -176,7 +176,7 @@ def _print_gaps(rows: list[dict[str, object]]) -> None:
 
 def explain(options: Options, model: str, at: str | None) -> None:
     from penstock.answers.explain import explained
-    from penstock.runtime.workspace import open_workspace
+    from penstock.runtime.place.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         answer = explained(workspace, model, at)
@@ -208,7 +208,7 @@ def _moment(text: object) -> str:
 
 def render(options: Options, model: str, at: str | None) -> None:
     from penstock.answers.explain import rendered
-    from penstock.runtime.workspace import open_workspace
+    from penstock.runtime.place.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         answer = rendered(workspace, model, at)
@@ -221,7 +221,7 @@ def render(options: Options, model: str, at: str | None) -> None:
 
 def tasks(options: Options, model: str | None, failed: bool, history: bool, logs: bool, *, limit: int = 200) -> None:
     from penstock.answers.history import task_list
-    from penstock.runtime.workspace import open_workspace
+    from penstock.runtime.place.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         answer = task_list(workspace, model, failed, history, limit)

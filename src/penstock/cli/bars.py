@@ -10,7 +10,7 @@ from typing import Self
 
 from penstock.cli.show import count
 from penstock.planner.policy.breaker import signature
-from penstock.runtime.progress import Finished, Progress
+from penstock.runtime.process.progress import Finished, Progress
 from penstock.values.tasks import Order
 
 

@@ -15,13 +15,13 @@ from penstock.cli.consent import require_consent
 from penstock.cli.options import Options
 
 if TYPE_CHECKING:
-    from penstock.runtime.workspace import Workspace
+    from penstock.runtime.place.workspace import Workspace
     from penstock.values.models import IntervalModel
     from penstock.values.records import Change
 
 
 def init(options: Options, directory: str, demo: bool) -> None:
-    from penstock.runtime.scaffold import create
+    from penstock.runtime.place.scaffold import create
 
     created = create(Path(directory), demo)
     if options.json:
@@ -33,7 +33,7 @@ def init(options: Options, directory: str, demo: bool) -> None:
 
 
 def apply(options: Options, yes: bool) -> None:
-    from penstock.runtime.workspace import open_workspace
+    from penstock.runtime.place.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         changes = store(workspace, yes)
@@ -49,8 +49,8 @@ def apply(options: Options, yes: bool) -> None:
 def store(workspace: Workspace, yes: bool) -> tuple[Change, ...]:
     """Store the revision; what takes something away from readers is asked for first."""
     from penstock.answers.changes import needs_consent
-    from penstock.runtime.definitions import definitions
-    from penstock.runtime.workspace import apply as record
+    from penstock.runtime.place.definitions import definitions
+    from penstock.runtime.place.workspace import apply as record
 
     changes = workspace.state.changes(definitions(workspace.project))
     require_consent(needs_consent(workspace.state, changes), yes)
@@ -59,7 +59,7 @@ def store(workspace: Workspace, yes: bool) -> tuple[Change, ...]:
 
 
 def run(options: Options, models: tuple[str, ...], yes: bool) -> None:
-    from penstock.runtime.workspace import open_workspace
+    from penstock.runtime.place.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         chosen = workspace.interval_models(models)
@@ -76,8 +76,8 @@ def work(
     more: Mapping[str, object] | None = None,
 ) -> int:
     """Work until nothing is ready; the number of tasks that failed for good. `more` goes with the JSON."""
-    from penstock.runtime.progress import Silent
-    from penstock.runtime.run import run as work_on
+    from penstock.runtime.process.progress import Silent
+    from penstock.runtime.serve.run import run as work_on
 
     if as_json:
         summary = work_on(workspace, models, Silent())
@@ -120,7 +120,7 @@ def work(
 
 def query(options: Options, sql: str, limit: int, timeout: int) -> None:
     from penstock.answers.query import query as ask
-    from penstock.runtime.workspace import open_workspace
+    from penstock.runtime.place.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         rows = ask(workspace, sql, limit, timeout)
@@ -135,7 +135,7 @@ def query(options: Options, sql: str, limit: int, timeout: int) -> None:
 def verify(options: Options, models: tuple[str, ...], start: str | None, end: str | None) -> None:
     from penstock.answers.verify import verify as check
     from penstock.answers.verify import verify_rows
-    from penstock.runtime.workspace import open_workspace
+    from penstock.runtime.place.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         chosen = workspace.interval_models(models)
@@ -180,7 +180,7 @@ def verify(options: Options, models: tuple[str, ...], start: str | None, end: st
 
 def migrate(options: Options, reader: str | None) -> None:
     from penstock.project import load
-    from penstock.runtime.workspace import database
+    from penstock.runtime.place.workspace import database
     from penstock.state.store import State
 
     project = load(root_of(options), options.environ, options.target, options.config)

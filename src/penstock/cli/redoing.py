@@ -18,9 +18,9 @@ from penstock.errors import UsageError
 
 if TYPE_CHECKING:
     from penstock.planner.change.reach import Recompute
-    from penstock.runtime.invalidating import Report
-    from penstock.runtime.rerunning import Rerun
-    from penstock.runtime.workspace import Workspace
+    from penstock.runtime.place.workspace import Workspace
+    from penstock.runtime.redo.invalidate import Report
+    from penstock.runtime.redo.rerun import Rerun
     from penstock.values.intervals import IntervalSet
     from penstock.values.models import IntervalModel, Model
 
@@ -68,7 +68,7 @@ class Invalidating:
 
 
 def rerun(options: Options, name: str, asked: Rerunning) -> None:
-    from penstock.runtime.workspace import open_workspace
+    from penstock.runtime.place.workspace import open_workspace
     from penstock.values.models import IntervalModel
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
@@ -89,7 +89,7 @@ def rerun(options: Options, name: str, asked: Rerunning) -> None:
 
 
 def _again(workspace: Workspace, options: Options, model: IntervalModel, asked: Rerunning) -> int:
-    from penstock.runtime.rerunning import record, request
+    from penstock.runtime.redo.rerun import record, request
 
     low, high = parsed_range(model.name, model.axis, asked.start, asked.end)
     eager = asked.cascade == "eager"
@@ -112,7 +112,7 @@ def _print_rerun(workspace: Workspace, model: IntervalModel, found: Rerun) -> No
 
 
 def _retry(workspace: Workspace, options: Options, model: IntervalModel, asked: Rerunning) -> int:
-    from penstock.runtime.rerunning import failed, retry
+    from penstock.runtime.redo.rerun import failed, retry
 
     found = failed(workspace, model)
     if not found.scope:
@@ -126,7 +126,7 @@ def _retry(workspace: Workspace, options: Options, model: IntervalModel, asked: 
 
 
 def _reset(workspace: Workspace, options: Options, model: IntervalModel, asked: Rerunning) -> int:
-    from penstock.runtime.resetting import reset, resettable
+    from penstock.runtime.redo.reset import reset, resettable
 
     found = resettable(workspace, model)
     question = f"{model.name}: its table is emptied and built anew; nobody can read its rows meanwhile"
@@ -143,8 +143,8 @@ def _reset(workspace: Workspace, options: Options, model: IntervalModel, asked: 
 
 
 def invalidate(options: Options, name: str, asked: Invalidating) -> None:
-    from penstock.runtime.invalidating import Words, record, report
-    from penstock.runtime.workspace import open_workspace
+    from penstock.runtime.place.workspace import open_workspace
+    from penstock.runtime.redo.invalidate import Words, record, report
 
     if not asked.reason.strip():
         raise UsageError("--reason says nothing", hint="people will read it in penstock explain")

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from penstock.project import Project
-    from penstock.runtime.bell import Stop
-    from penstock.runtime.workspace import Workspace
+    from penstock.runtime.place.workspace import Workspace
+    from penstock.runtime.process.wakeup import Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Wishes:
 
 def up(options: Options, yes: bool, address: str | None, wishes: Wishes) -> None:
     from penstock.cli.making import store
-    from penstock.runtime import roles
+    from penstock.runtime.serve import roles
 
     with _resident(options, wishes) as (workspace, stop):
         store(workspace, yes)
@@ -44,14 +44,14 @@ def up(options: Options, yes: bool, address: str | None, wishes: Wishes) -> None
 
 
 def scheduler(options: Options, address: str | None) -> None:
-    from penstock.runtime import roles
+    from penstock.runtime.serve import roles
 
     with _resident(options, Wishes()) as (workspace, stop):
         roles.scheduler(workspace, stop, address)
 
 
 def worker(options: Options, address: str | None, wishes: Wishes) -> None:
-    from penstock.runtime import roles
+    from penstock.runtime.serve import roles
 
     with _resident(options, wishes) as (workspace, stop):
         roles.worker(workspace, stop, address)
@@ -60,9 +60,9 @@ def worker(options: Options, address: str | None, wishes: Wishes) -> None:
 @contextmanager
 def _resident(options: Options, wishes: Wishes) -> Iterator[tuple[Workspace, Stop]]:
     """A workspace that ends by SIGTERM or Ctrl-C in good order; the second signal ends it at once."""
-    from penstock.runtime.bell import Stop
-    from penstock.runtime.logs import configure
-    from penstock.runtime.workspace import open_project, open_workspace
+    from penstock.runtime.place.workspace import open_project, open_workspace
+    from penstock.runtime.process.logs import configure
+    from penstock.runtime.process.wakeup import Stop
 
     root = root_of(options)
     project = _wished(open_project(root, options.environ, options.target, options.config), wishes)
@@ -149,7 +149,7 @@ def cancel(options: Options, subjects: tuple[str, ...]) -> None:
 
 @contextmanager
 def _open(options: Options) -> Iterator[Workspace]:
-    from penstock.runtime.workspace import open_workspace
+    from penstock.runtime.place.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         yield workspace

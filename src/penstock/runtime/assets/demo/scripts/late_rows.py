@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from penstock.runtime.demo import land_late
+from penstock.runtime.place.demo import land_late
 
 rows = land_late(Path(__file__).resolve().parents[1])
 print(f"{rows} late rows landed in landing/beacon_blocks")  # noqa: T201

@@ -17,13 +17,13 @@ from penstock.planner.policy.breaker import signature, suspended_words
 from penstock.planner.readiness.observation import Observation
 from penstock.planner.readiness.plan import plan
 from penstock.planner.readiness.words import spans
-from penstock.runtime.audit import audit
-from penstock.runtime.containment import cancel, contained
-from penstock.runtime.observing import THREADS, Observer, Seen, Sight, keep
-from penstock.runtime.progress import Finished, Progress
-from penstock.runtime.settling import settle
-from penstock.runtime.site import Site
-from penstock.runtime.workspace import Workspace
+from penstock.runtime.observe.audit import audit
+from penstock.runtime.observe.sources import THREADS, Observer, Seen, Sight, keep
+from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.place.workspace import Workspace
+from penstock.runtime.plan.reconcile import settle
+from penstock.runtime.process.containment import cancel, contained
+from penstock.runtime.process.progress import Finished, Progress
 from penstock.state.store import State
 from penstock.values.intervals import NOTHING, IntervalSet
 from penstock.values.models import IntervalModel, Source
@@ -31,7 +31,7 @@ from penstock.values.records import World
 from penstock.values.tasks import Lease, Order
 
 if TYPE_CHECKING:
-    from penstock.runtime.crew import Crew
+    from penstock.runtime.work.worker_pool import Crew
 
 OTHERS_POLL_SECONDS = 5.0
 RETRY_PAUSE_SECONDS = 5.0
@@ -147,9 +147,9 @@ def _running(
 
     def staff() -> Crew:
         """Only when there is work: to find out that there is none takes no worker."""
-        from penstock.runtime.crew import Crew
-        from penstock.runtime.heartbeat import Heartbeat
-        from penstock.runtime.work import Bench
+        from penstock.runtime.work.attempt import Bench
+        from penstock.runtime.work.heartbeat import Heartbeat
+        from penstock.runtime.work.worker_pool import Crew
 
         info = {"pid": os.getpid(), "host": workspace.host, "role": "run", "slots": workspace.slots}
         heartbeat = stack.enter_context(Heartbeat(workspace.connect, workspace.worker, info, lost))

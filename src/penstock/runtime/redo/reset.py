@@ -10,7 +10,7 @@ from penstock.engine.log.loaded import ROUNDS, LoadedHead
 from penstock.engine.values.job import HeadMoved
 from penstock.errors import UsageError
 from penstock.planner.change.reach import Recompute, gone, recompute
-from penstock.runtime.workspace import Workspace, applied
+from penstock.runtime.place.workspace import Workspace, applied
 from penstock.values.intervals import IntervalSet
 from penstock.values.models import IntervalModel
 from penstock.values.models.axis import shown

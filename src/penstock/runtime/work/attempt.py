@@ -24,12 +24,12 @@ from penstock.errors import (
 from penstock.planner.observations import Survey, without_own
 from penstock.planner.readiness.observation import Wait
 from penstock.planner.readiness.plan import recheck
-from penstock.runtime.containment import contained
-from penstock.runtime.jobs import Wanted, job, readable
-from penstock.runtime.logs import log
-from penstock.runtime.patience import patiently
-from penstock.runtime.progress import Finished
-from penstock.runtime.site import Site
+from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.process.containment import contained
+from penstock.runtime.process.logs import log
+from penstock.runtime.process.progress import Finished
+from penstock.runtime.process.retrying import patiently
+from penstock.runtime.work.jobs import Wanted, job, readable
 from penstock.state.store import State
 from penstock.values.intervals import Interval
 from penstock.values.records import Generation, World

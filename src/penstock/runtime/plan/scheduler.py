@@ -15,15 +15,15 @@ from penstock.planner.policy.triggers import Due, Triggers
 from penstock.planner.policy.watching import gathered_at
 from penstock.planner.readiness.observation import Observation
 from penstock.planner.readiness.plan import plan
-from penstock.runtime.audit import Audited, StillLooking
-from penstock.runtime.containment import contained
-from penstock.runtime.logs import log
-from penstock.runtime.metrics import Metrics
-from penstock.runtime.observing import NeedsSpark, Seen, Sight, keep
-from penstock.runtime.revisions import Revisions
-from penstock.runtime.settling import settle
-from penstock.runtime.site import Site
-from penstock.runtime.workspace import no_step
+from penstock.runtime.observe.audit import Audited, StillLooking
+from penstock.runtime.observe.sources import NeedsSpark, Seen, Sight, keep
+from penstock.runtime.place.revisions import Revisions
+from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.place.workspace import no_step
+from penstock.runtime.plan.reconcile import settle
+from penstock.runtime.process.containment import contained
+from penstock.runtime.process.logs import log
+from penstock.runtime.process.metrics import Metrics
 from penstock.state.queue.schedules import due_slots
 from penstock.state.store import State
 from penstock.values.intervals import IntervalSet

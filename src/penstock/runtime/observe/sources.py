@@ -34,9 +34,9 @@ from penstock.planner.change.source_changes import (
 )
 from penstock.planner.policy.watching import FIRST_SLICE, next_slice
 from penstock.project import Project, ScanContext, render_bounds
-from penstock.runtime.containment import contained
-from penstock.runtime.logs import log
-from penstock.runtime.site import Site, position_column
+from penstock.runtime.place.table_resolver import Site, position_column
+from penstock.runtime.process.containment import contained
+from penstock.runtime.process.logs import log
 from penstock.state.store import State
 from penstock.values.changes import UNCHANGED, Changed
 from penstock.values.intervals import EVERYTHING, IntervalSet

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock.errors import PenstockError
-from penstock.runtime.logs import log
-from penstock.runtime.metrics import Metrics
-from penstock.runtime.revisions import Revisions
-from penstock.runtime.workspace import Workspace
+from penstock.runtime.place.revisions import Revisions
+from penstock.runtime.place.workspace import Workspace
+from penstock.runtime.process.logs import log
+from penstock.runtime.process.metrics import Metrics
 
 FIRST_SECONDS = 60.0
 PRUNE_SECONDS = 3600.0

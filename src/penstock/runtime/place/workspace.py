@@ -14,8 +14,8 @@ from penstock.embedded.server import EmbeddedPostgres
 from penstock.errors import UnknownModelError, UsageError
 from penstock.planner.observations import superseded
 from penstock.project import Project, cache_of, load
-from penstock.runtime.definitions import bundle, definitions
-from penstock.runtime.site import Site
+from penstock.runtime.place.definitions import bundle, definitions
+from penstock.runtime.place.table_resolver import Site
 from penstock.state.store import State
 from penstock.values.models import IntervalModel, Model
 from penstock.values.records import Change, World

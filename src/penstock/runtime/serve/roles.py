@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 
 from penstock.errors import ConflictError, SparkError, StateError
 from penstock.planner.policy.selection import Pattern, Selection
-from penstock.runtime.bell import Stop, listening
-from penstock.runtime.containment import cancel, contained
-from penstock.runtime.crew import Crew
-from penstock.runtime.endpoints import serve
-from penstock.runtime.heartbeat import Heartbeat
-from penstock.runtime.housekeeping import housekeeping
-from penstock.runtime.logs import log
-from penstock.runtime.lookout import Lookout, glancing
-from penstock.runtime.metrics import Metrics
-from penstock.runtime.revisions import Revisions
-from penstock.runtime.scheduler import Scheduler
-from penstock.runtime.work import Bench, Engine
-from penstock.runtime.worker import Worker
-from penstock.runtime.workspace import Workspace
+from penstock.runtime.observe.source_watcher import Lookout, glancing
+from penstock.runtime.place.revisions import Revisions
+from penstock.runtime.place.workspace import Workspace
+from penstock.runtime.plan.scheduler import Scheduler
+from penstock.runtime.process.containment import cancel, contained
+from penstock.runtime.process.logs import log
+from penstock.runtime.process.metrics import Metrics
+from penstock.runtime.process.wakeup import Stop, listening
+from penstock.runtime.serve.endpoints import serve
+from penstock.runtime.serve.housekeeping import housekeeping
+from penstock.runtime.work.attempt import Bench, Engine
+from penstock.runtime.work.heartbeat import Heartbeat
+from penstock.runtime.work.worker import Worker
+from penstock.runtime.work.worker_pool import Crew
 from penstock.values.tasks import Lease
 
 STUCK_SECONDS = 120.0

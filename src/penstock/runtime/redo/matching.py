@@ -12,7 +12,7 @@ from penstock.engine.values.positions import PositionField
 from penstock.engine.values.predicate import as_position
 from penstock.errors import QueryError, UsageError
 from penstock.project.reading.depth import reading
-from penstock.runtime.workspace import Workspace
+from penstock.runtime.place.workspace import Workspace
 from penstock.values.intervals import IntervalSet
 from penstock.values.tasks import Pin
 

@@ -13,10 +13,10 @@ from penstock.planner.observations import Survey
 from penstock.planner.policy.breaker import tries_again
 from penstock.planner.readiness.lanes import repairable
 from penstock.planner.readiness.ready import ready
-from penstock.runtime.containment import contained
-from penstock.runtime.logs import log
-from penstock.runtime.site import Site
-from penstock.runtime.workspace import no_step
+from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.place.workspace import no_step
+from penstock.runtime.process.containment import contained
+from penstock.runtime.process.logs import log
 from penstock.state.store import State
 from penstock.values.intervals import IntervalSet
 from penstock.values.models import Graph

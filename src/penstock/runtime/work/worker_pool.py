@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from penstock.engine.values.job import Step
 from penstock.errors import BusyError, ConflictError, LeaseLostError, StateError
-from penstock.runtime.containment import cancel
-from penstock.runtime.heartbeat import Heartbeat
-from penstock.runtime.logs import attempt_log, log
-from penstock.runtime.progress import Finished
-from penstock.runtime.work import Bench, work
+from penstock.runtime.process.containment import cancel
+from penstock.runtime.process.logs import attempt_log, log
+from penstock.runtime.process.progress import Finished
+from penstock.runtime.work.attempt import Bench, work
+from penstock.runtime.work.heartbeat import Heartbeat
 from penstock.state.store import State
 from penstock.values.tasks import Lease
 

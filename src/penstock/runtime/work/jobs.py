@@ -10,7 +10,7 @@ from penstock.engine.spark.tags import end_of
 from penstock.engine.values.job import Digest, InputRead, Job, Rendering, Tags
 from penstock.errors import QueryError
 from penstock.project import RefUse, render, render_shared
-from penstock.runtime.site import Site, position_column
+from penstock.runtime.place.table_resolver import Site, position_column
 from penstock.values.intervals import NOTHING, Interval, IntervalSet
 from penstock.values.models import Dependency, IntervalModel
 from penstock.values.records import Generation, World

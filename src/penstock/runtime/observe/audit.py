@@ -13,8 +13,8 @@ from penstock.engine.log.glance import ends_at
 from penstock.engine.log.handle import open_table
 from penstock.errors import ConflictError, StateError
 from penstock.planner.readiness.words import spans
-from penstock.runtime.containment import contained
-from penstock.runtime.site import Site, position_column
+from penstock.runtime.place.table_resolver import Site, position_column
+from penstock.runtime.process.containment import contained
 from penstock.state.store import State
 from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.models import IntervalModel

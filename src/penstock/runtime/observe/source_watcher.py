@@ -17,7 +17,7 @@ from typing import TypeVar
 from penstock.engine.log.glance import Mark, goes_on, mark
 from penstock.errors import PenstockError
 from penstock.planner.policy.watching import GLANCE_SECONDS, glance_seconds
-from penstock.runtime.audit import (
+from penstock.runtime.observe.audit import (
     STILL_LOOKING,
     Audited,
     Eviction,
@@ -28,10 +28,10 @@ from penstock.runtime.audit import (
     own_tables,
     staged_or_error,
 )
-from penstock.runtime.containment import contained
-from penstock.runtime.observing import THREADS, Observer, Seen, Sight, by_log, scan_periods, unknown
-from penstock.runtime.pool import Pool
-from penstock.runtime.site import Site
+from penstock.runtime.observe.sources import THREADS, Observer, Seen, Sight, by_log, scan_periods, unknown
+from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.process.containment import contained
+from penstock.runtime.process.pool import Pool
 from penstock.state.store import State
 from penstock.values.changes import UNCHANGED
 from penstock.values.models import Source

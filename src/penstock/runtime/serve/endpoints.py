@@ -14,9 +14,9 @@ from http.server import BaseHTTPRequestHandler
 from io import BytesIO
 
 from penstock.errors import UsageError
-from penstock.runtime.door import Door
-from penstock.runtime.logs import log, plain
-from penstock.runtime.metrics import CONTENT_TYPE, Metrics
+from penstock.runtime.process.logs import log, plain
+from penstock.runtime.process.metrics import CONTENT_TYPE, Metrics
+from penstock.runtime.serve.connections import Door
 
 Ready = Callable[[], tuple[bool, Mapping[str, object]]]
 """Whether work can be done now, and the facts that say so; asked from threads of the server."""

@@ -13,7 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from penstock.planner.readiness.observation import Wait
-from penstock.runtime.progress import Finished
+from penstock.runtime.process.progress import Finished
 from penstock.values.records import Slot, Work, WorkerRecord, World
 from penstock.values.tasks import Order
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from penstock.errors import UsageError
 from penstock.planner.change.reach import Recompute, carried, covered, gone, recompute
 from penstock.planner.readiness.grid import Grid
-from penstock.runtime.matching import condition, matching
-from penstock.runtime.workspace import Workspace, applied
+from penstock.runtime.place.workspace import Workspace, applied
+from penstock.runtime.redo.matching import condition, matching
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
 from penstock.values.models import IntervalModel
 from penstock.values.models.axis import shown

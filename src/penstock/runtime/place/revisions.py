@@ -6,8 +6,8 @@ import threading
 from collections.abc import Mapping
 
 from penstock.project import Project, cache_of, unpack
-from penstock.runtime.definitions import unbundled
-from penstock.runtime.site import Site
+from penstock.runtime.place.definitions import unbundled
+from penstock.runtime.place.table_resolver import Site
 from penstock.state.store import State
 from penstock.values.records import World
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from uuid import UUID
 
 from penstock.errors import EngineError, PenstockError
-from penstock.runtime.logs import log
+from penstock.runtime.process.logs import log
 from penstock.values.tasks import Lease
 
 _TRACEBACK_CHARACTERS = 3_500

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 
 from penstock.errors import ConflictError, ProjectError, StateError
 from penstock.planner.policy.selection import Selection
-from penstock.runtime.bell import Bell, Stop
-from penstock.runtime.containment import contained
-from penstock.runtime.crew import Crew
-from penstock.runtime.heartbeat import Heartbeat
-from penstock.runtime.logs import log
-from penstock.runtime.metrics import Metrics
-from penstock.runtime.observing import Observer, Sight, keep
-from penstock.runtime.progress import Finished
-from penstock.runtime.revisions import Revisions
-from penstock.runtime.site import Site
-from penstock.runtime.workspace import Workspace
+from penstock.runtime.observe.sources import Observer, Sight, keep
+from penstock.runtime.place.revisions import Revisions
+from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.place.workspace import Workspace
+from penstock.runtime.process.containment import contained
+from penstock.runtime.process.logs import log
+from penstock.runtime.process.metrics import Metrics
+from penstock.runtime.process.progress import Finished
+from penstock.runtime.process.wakeup import Bell, Stop
+from penstock.runtime.work.heartbeat import Heartbeat
+from penstock.runtime.work.worker_pool import Crew
 from penstock.state.store import State
 from penstock.values.models import Source
 from penstock.values.tasks import Lease

@@ -34,7 +34,7 @@ def create(directory: Path, demo: bool) -> Created:
         # The project file comes last: without it an interrupted call can simply be repeated.
         for name in sorted(contents, key=lambda name: (name == PROJECT_FILE, name)):
             if name == PROJECT_FILE and demo:
-                from penstock.runtime.demo import generate
+                from penstock.runtime.place.demo import generate
 
                 generate(directory)
             path = directory / name
