@@ -12,7 +12,7 @@ from deployment import Deployment, commit
 from penstock.answers.history import task_rows
 from penstock.answers.pairs import listed
 from penstock.answers.status import status
-from penstock.cli import asking
+from penstock.cli import inspect as asking
 from penstock.cli.options import Options
 
 WORKER = {"id", "role", "host", "pid", "slots", "tasks", "stopping", "since", "heartbeat_at"}

@@ -17,9 +17,9 @@ from deployment import Deployment, commit
 from faults import Fault, Killed, raising
 
 from penstock.answers.explain import explained
-from penstock.cli import asking
+from penstock.cli import inspect as asking
 from penstock.cli.options import Options
-from penstock.cli.redoing import Invalidating, Rerunning, invalidate, rerun
+from penstock.cli.rerun import Invalidating, Rerunning, invalidate, rerun
 from penstock.engine.commit.reset import Emptying, empty
 from penstock.errors import UnknownModelError, UsageError
 from penstock.runtime.redo.rerun import record, request

@@ -8,7 +8,7 @@ import pytest
 from written_project import HOURLY, SHOP, read
 
 from penstock.cli import show
-from penstock.cli.redoing import Rerunning, positions
+from penstock.cli.rerun import Rerunning, positions
 from penstock.errors import UsageError
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, IntervalSet
 from penstock.values.models import Source

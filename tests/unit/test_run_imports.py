@@ -10,8 +10,8 @@ from functools import cache
 ROWS = {"pyarrow", "pyspark", "py4j", "pandas", "numpy"}
 ENGINE = {"penstock.engine.spark.session", "penstock.engine.values.job", "deltalake"}
 SERVING = {"prometheus_client", "http.server"}
-ASKING = ("cli.main", "cli.asking", "runtime.status", "runtime.history", "runtime.workspace")
-RUNNING = ("runtime.run", "runtime.changes")
+ASKING = ("cli.main", "cli.inspect", "answers.status", "answers.history", "runtime.place.workspace")
+RUNNING = ("runtime.serve.run", "answers.changes")
 CODE = """
 import importlib, json, sys
 for group in sys.argv[1:]:
@@ -43,5 +43,5 @@ def test_whoever_only_asks_needs_no_engine() -> None:
 
 def test_commands_that_do_not_serve_do_not_load_what_serves() -> None:
     asking, _ = imported()
-    assert "penstock.cli.asking" in asking
+    assert "penstock.cli.inspect" in asking
     assert not asking & SERVING

@@ -52,7 +52,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 @with_options
 def doctor(options: Options) -> None:
     """Say what was found: Python, Java, Spark, Delta, PostgreSQL, the warehouse."""
-    from penstock.cli.asking import doctor as command
+    from penstock.cli.inspect import doctor as command
 
     command(options)
 
@@ -65,7 +65,7 @@ def init(
     demo: Annotated[bool, typer.Option("--demo", help="The beacon demo, with data.")] = False,
 ) -> None:
     """Create a project."""
-    from penstock.cli.making import init as command
+    from penstock.cli.build import init as command
 
     command(options, directory, demo)
 
@@ -74,7 +74,7 @@ def init(
 @with_options
 def validate(options: Options) -> None:
     """Read the project and report every mistake; needs neither Spark nor PostgreSQL."""
-    from penstock.cli.asking import validate as command
+    from penstock.cli.inspect import validate as command
 
     command(options)
 
@@ -83,7 +83,7 @@ def validate(options: Options) -> None:
 @with_options
 def schema(options: Options) -> None:
     """Print the JSON schema of project files, for editors."""
-    from penstock.cli.asking import schema as command
+    from penstock.cli.inspect import schema as command
 
     command(options)
 
@@ -92,7 +92,7 @@ def schema(options: Options) -> None:
 @with_options
 def plan(options: Options) -> None:
     """Show what applying the project would do, and why."""
-    from penstock.cli.asking import plan as command
+    from penstock.cli.inspect import plan as command
 
     command(options)
 
@@ -101,7 +101,7 @@ def plan(options: Options) -> None:
 @with_options
 def apply(options: Options, yes: Yes = False) -> None:
     """Store the revision and create generations; asks before a rebuild or a removal."""
-    from penstock.cli.making import apply as command
+    from penstock.cli.build import apply as command
 
     command(options, yes)
 
@@ -110,7 +110,7 @@ def apply(options: Options, yes: Yes = False) -> None:
 @with_options
 def run(options: Options, models: Models = None, yes: Yes = False) -> None:
     """Apply, then work until nothing is ready."""
-    from penstock.cli.making import run as command
+    from penstock.cli.build import run as command
 
     command(options, tuple(models or ()), yes)
 
@@ -123,7 +123,7 @@ def status(
     gaps: Annotated[bool, typer.Option("--gaps", help="List what is missing and what is stale.")] = False,
 ) -> None:
     """Show health, coverage, freshness and work of every model."""
-    from penstock.cli.asking import status as command
+    from penstock.cli.inspect import status as command
 
     command(options, model, gaps)
 
@@ -132,7 +132,7 @@ def status(
 @with_options
 def explain(options: Options, model: Model, at: At = None) -> None:
     """Say why a chunk runs or waits (default: the next forward chunk, else the newest gap)."""
-    from penstock.cli.asking import explain as command
+    from penstock.cli.inspect import explain as command
 
     command(options, model, at)
 
@@ -141,7 +141,7 @@ def explain(options: Options, model: Model, at: At = None) -> None:
 @with_options
 def render(options: Options, model: Model, at: At = None) -> None:
     """Print the SQL that would run, ready to paste into a Spark session."""
-    from penstock.cli.asking import render as command
+    from penstock.cli.inspect import render as command
 
     command(options, model, at)
 
@@ -155,7 +155,7 @@ def query(
     timeout: Annotated[int, typer.Option(min=1, metavar="SECONDS", help="Give up after so long.")] = 300,
 ) -> None:
     """Run one SELECT over the tables as they are accepted now."""
-    from penstock.cli.making import query as command
+    from penstock.cli.build import query as command
 
     command(options, sql, limit, timeout)
 
@@ -172,7 +172,7 @@ def tasks(
     limit: Annotated[int, typer.Option("--limit", min=1, help="So many of the newest.")] = 200,
 ) -> None:
     """List work that waits, runs or is done."""
-    from penstock.cli.asking import tasks as command
+    from penstock.cli.inspect import tasks as command
 
     command(options, model, failed, history, logs, limit=limit)
 
@@ -196,8 +196,8 @@ def rerun(
     yes: Yes = False,
 ) -> None:
     """Recompute a range of a model, and whatever really changes below it."""
-    from penstock.cli.redoing import Rerunning
-    from penstock.cli.redoing import rerun as command
+    from penstock.cli.rerun import Rerunning
+    from penstock.cli.rerun import rerun as command
 
     command(options, model, Rerunning(start, end, where, failed, reset, cascade, no_wait, yes))
 
@@ -218,8 +218,8 @@ def invalidate(
     no_wait: NoWait = False,
 ) -> None:
     """Say that rows of a table are no longer what they were: what was made of them is computed again."""
-    from penstock.cli.redoing import Invalidating
-    from penstock.cli.redoing import invalidate as command
+    from penstock.cli.rerun import Invalidating
+    from penstock.cli.rerun import invalidate as command
 
     command(options, table, Invalidating(start, end, where, reason, key, no_wait))
 
@@ -228,7 +228,7 @@ def invalidate(
 @with_options
 def verify(options: Options, models: Models = None, start: From = None, end: To = None) -> None:
     """Recompute from scratch and compare with what is stored."""
-    from penstock.cli.making import verify as command
+    from penstock.cli.build import verify as command
 
     command(options, tuple(models or ()), start, end)
 
@@ -245,8 +245,8 @@ def up(
     concurrency: Concurrency = None,
 ) -> None:
     """Apply, then schedule and work in one process until stopped."""
-    from penstock.cli.residing import Wishes
-    from penstock.cli.residing import up as command
+    from penstock.cli.serve import Wishes
+    from penstock.cli.serve import up as command
 
     command(options, yes, address, Wishes(tuple(models or ()), tuple(tags or ()), concurrency))
 
@@ -255,7 +255,7 @@ def up(
 @with_options
 def scheduler(options: Options, address: Address = None) -> None:
     """Plan what was applied, until stopped; any number may run."""
-    from penstock.cli.residing import scheduler as command
+    from penstock.cli.serve import scheduler as command
 
     command(options, address)
 
@@ -270,8 +270,8 @@ def worker(
     concurrency: Concurrency = None,
 ) -> None:
     """Do what was planned, until stopped; any number may run."""
-    from penstock.cli.residing import Wishes
-    from penstock.cli.residing import worker as command
+    from penstock.cli.serve import Wishes
+    from penstock.cli.serve import worker as command
 
     command(options, address, Wishes(tuple(models or ()), tuple(tags or ()), concurrency))
 
@@ -280,7 +280,7 @@ def worker(
 @with_options
 def pause(options: Options, models: Named) -> None:
     """Start nothing new for a model; what runs goes on."""
-    from penstock.cli.residing import pause as command
+    from penstock.cli.serve import pause as command
 
     command(options, tuple(models))
 
@@ -289,7 +289,7 @@ def pause(options: Options, models: Named) -> None:
 @with_options
 def resume(options: Options, subjects: Subjects) -> None:
     """Let a paused model go on, or a cancelled task be planned again."""
-    from penstock.cli.residing import resume as command
+    from penstock.cli.serve import resume as command
 
     command(options, tuple(subjects))
 
@@ -298,7 +298,7 @@ def resume(options: Options, subjects: Subjects) -> None:
 @with_options
 def cancel(options: Options, subjects: Subjects) -> None:
     """End a task, or all tasks of a model; they stay away until resumed."""
-    from penstock.cli.residing import cancel as command
+    from penstock.cli.serve import cancel as command
 
     command(options, tuple(subjects))
 
@@ -312,7 +312,7 @@ def migrate(
     ] = None,
 ) -> None:
     """Bring the state database up to date (automatic when it is the embedded one)."""
-    from penstock.cli.making import migrate as command
+    from penstock.cli.build import migrate as command
 
     command(options, reader)
 

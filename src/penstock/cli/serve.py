@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from penstock.cli import show
-from penstock.cli.asking import root_of
+from penstock.cli.inspect import root_of
 from penstock.cli.options import Options
 from penstock.errors import UsageError
 
@@ -35,7 +35,7 @@ class Wishes:
 
 
 def up(options: Options, yes: bool, address: str | None, wishes: Wishes) -> None:
-    from penstock.cli.making import store
+    from penstock.cli.build import store
     from penstock.runtime.serve import roles
 
     with _resident(options, wishes) as (workspace, stop):

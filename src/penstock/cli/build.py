@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from penstock.cli import show
-from penstock.cli.asking import parsed_range, root_of
 from penstock.cli.consent import require_consent
+from penstock.cli.inspect import parsed_range, root_of
 from penstock.cli.options import Options
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from penstock.cli import show
-from penstock.cli.asking import parsed_range, root_of
+from penstock.cli.build import work
 from penstock.cli.consent import require_consent
-from penstock.cli.making import work
+from penstock.cli.inspect import parsed_range, root_of
 from penstock.cli.options import Options
 from penstock.errors import UsageError
 
