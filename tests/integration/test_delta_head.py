@@ -24,8 +24,9 @@ from penstock.engine.log import loaded as loaded_module
 from penstock.engine.log.loaded import LoadedHead
 from penstock.engine.log.snapshot import snapshot
 from penstock.engine.rows.statistics import staged_file
+from penstock.engine.stage.staged import Staged
 from penstock.engine.values.files import PositionColumn
-from penstock.engine.values.job import HeadMoved, Job, Staged, StagedChunk
+from penstock.engine.values.job import HeadMoved, Job, StagedChunk
 from penstock.runtime.redo import reset as resetting
 from penstock.runtime.redo.reset import reset, resettable
 from penstock.runtime.work import attempt as work

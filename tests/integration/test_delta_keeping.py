@@ -21,8 +21,9 @@ from penstock.engine.stage import kept_rows as keeping
 from penstock.engine.stage import replaced_files as head_module
 from penstock.engine.stage.kept_rows import keep
 from penstock.engine.stage.replaced_files import Head
+from penstock.engine.stage.staged import Staged
 from penstock.engine.values.files import RUN, DataFile, PositionColumn
-from penstock.engine.values.job import Job, Staged, StagedChunk
+from penstock.engine.values.job import Job, StagedChunk
 from penstock.engine.values.positions import PositionField
 from penstock.errors import EngineError
 from penstock.values.intervals import IntervalSet

@@ -24,8 +24,9 @@ from penstock.engine.log import commit_info as notes
 from penstock.engine.log import snapshot as log
 from penstock.engine.observe.foreign_commits import foreign_commits
 from penstock.engine.rows.statistics import staged_file
+from penstock.engine.stage.staged import Staged
 from penstock.engine.values.files import DataFile, PositionColumn
-from penstock.engine.values.job import Digest, Job, Staged, StagedChunk, StagedFile
+from penstock.engine.values.job import Digest, Job, StagedChunk, StagedFile
 from penstock.errors import ConflictError, EngineError, QueryError
 from penstock.values.intervals import EVERYTHING, Interval, ranges
 from penstock.values.tasks import Commit, Pin

@@ -11,7 +11,8 @@ from deployment import Deployment
 from faults import Fault, Killed, raising
 from rounds import rounds
 
-from penstock.engine.values.job import Job, Staged, Step
+from penstock.engine.stage.staged import Staged
+from penstock.engine.values.job import Job, Step
 from penstock.planner.policy import triggers
 from penstock.values.intervals import NOTHING, IntervalSet, ranges
 

@@ -20,7 +20,8 @@ from residents import everything, residing, until
 
 from penstock.engine.commit.publish import FileSetChanged
 from penstock.engine.observe import changes
-from penstock.engine.values.job import HeadMoved, Job, Staged, Step
+from penstock.engine.stage.staged import Staged
+from penstock.engine.values.job import HeadMoved, Job, Step
 from penstock.errors import EngineError, SourceError
 from penstock.runtime.observe import audit
 from penstock.runtime.observe import sources as observing

@@ -12,7 +12,8 @@ from arrow_engine import ArrowEngine
 from deployment import Deployment
 from residents import residing, until
 
-from penstock.engine.values.job import Job, Staged, Step
+from penstock.engine.stage.staged import Staged
+from penstock.engine.values.job import Job, Step
 from penstock.errors import EngineError, LeaseLostError, SparkError, StateError
 from penstock.runtime.place.workspace import apply
 from penstock.runtime.serve import roles

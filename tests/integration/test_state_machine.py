@@ -28,7 +28,8 @@ from hypothesis.stateful import (
 from trial import MODELS, Trial, mixed
 
 from penstock.engine.commit.publish import FileSetChanged
-from penstock.engine.values.job import HeadMoved, Staged, Step
+from penstock.engine.stage.staged import Staged
+from penstock.engine.values.job import HeadMoved, Step
 from penstock.errors import ErrorClass
 from penstock.planner.policy import retry
 from penstock.runtime.place.workspace import Workspace, apply

@@ -21,9 +21,10 @@ from penstock.engine.commit.publish import FileSetChanged, publish
 from penstock.engine.delta import DeltaEngine
 from penstock.engine.spark.read import Reader
 from penstock.engine.spark.session import Session, SparkSettings
+from penstock.engine.stage.staged import Staged
 from penstock.engine.stage.staging import restage, stage
 from penstock.engine.values.files import PositionColumn
-from penstock.engine.values.job import InputRead, Job, Rendering, Staged
+from penstock.engine.values.job import InputRead, Job, Rendering
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.tasks import Commit, Pin
 

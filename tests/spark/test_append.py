@@ -12,7 +12,8 @@ from fuzzing import FUZZ
 
 from penstock.engine.stage import append, chunks
 from penstock.engine.stage import key_lookup as lookup
-from penstock.engine.values.job import Job, Staged
+from penstock.engine.stage.staged import Staged
+from penstock.engine.values.job import Job
 from penstock.errors import QueryError
 from penstock.values.intervals import Interval, IntervalSet, ranges
 from penstock.values.models import Check

@@ -28,18 +28,9 @@ from penstock.engine.stage.append import searched
 from penstock.engine.stage.compare import Comparison
 from penstock.engine.stage.key_lookup import Lookup
 from penstock.engine.stage.replaced_files import Head
+from penstock.engine.stage.staged import Staged
 from penstock.engine.values.files import DataFile, PositionColumn, TableSnapshot
-from penstock.engine.values.job import (
-    Digest,
-    HeadMoved,
-    InputRead,
-    Job,
-    Rendering,
-    Staged,
-    StagedChunk,
-    StagedFile,
-    Step,
-)
+from penstock.engine.values.job import Digest, HeadMoved, InputRead, Job, Rendering, StagedChunk, StagedFile, Step
 from penstock.engine.values.positions import position_field
 from penstock.errors import EngineError, QueryError, SourceError
 from penstock.values.intervals import Interval, IntervalSet

@@ -10,7 +10,8 @@ import pytest
 from workbenches import Workbench, build, run, silently
 
 from penstock.engine.commit.publish import FileSetChanged
-from penstock.engine.values.job import Digest, Staged
+from penstock.engine.stage.staged import Staged
+from penstock.engine.values.job import Digest
 from penstock.errors import EngineError, QueryError
 from penstock.values.intervals import Interval, ranges
 from penstock.values.tasks import Commit

@@ -25,8 +25,9 @@ from memory_tags import inside, shown, stars_understood, with_tags
 from penstock.engine.commit.properties import ROUNDS
 from penstock.engine.commit.publish import FileSetChanged
 from penstock.engine.stage.compare import Comparison
+from penstock.engine.stage.staged import Staged
 from penstock.engine.values.files import PositionColumn
-from penstock.engine.values.job import Digest, InputRead, Job, Staged, StagedChunk, StagedFile, Step
+from penstock.engine.values.job import Digest, InputRead, Job, StagedChunk, StagedFile, Step
 from penstock.errors import BadQueryError, ConflictError, EngineError, QueryError, SourceError
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.tasks import ChunkResult, Commit, Cost

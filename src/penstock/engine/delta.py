@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from penstock.engine.spark.session import Session, SparkSettings
+from penstock.engine.stage.staged import Staged
 from penstock.engine.values.files import PositionColumn
-from penstock.engine.values.job import HeadMoved, InputRead, Job, Staged, Step
+from penstock.engine.values.job import HeadMoved, InputRead, Job, Step
 from penstock.errors import AttemptError, EngineError
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.tasks import Commit

@@ -11,8 +11,9 @@ from penstock.engine.log.storage import Storage
 from penstock.engine.rows.statistics import staged_file
 from penstock.engine.stage.kept_rows import keep
 from penstock.engine.stage.replaced_files import Head
+from penstock.engine.stage.staged import Staged
 from penstock.engine.values.files import DataFile, PositionColumn
-from penstock.engine.values.job import HeadMoved, Job, Staged, StagedChunk
+from penstock.engine.values.job import HeadMoved, Job, StagedChunk
 from penstock.engine.values.positions import position_field
 from penstock.values.intervals import IntervalSet
 from penstock.values.tasks import Commit

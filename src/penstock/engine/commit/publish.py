@@ -19,8 +19,9 @@ from penstock.engine.log.snapshot import read
 from penstock.engine.log.storage import Storage, first_line, options, read_text
 from penstock.engine.rows.evolution import columns_to_add, indexed_columns, storable
 from penstock.engine.rows.statistics import INDEXED_COLUMNS
+from penstock.engine.stage.staged import Staged
 from penstock.engine.values.files import TableSnapshot
-from penstock.engine.values.job import HeadMoved, Staged, Step
+from penstock.engine.values.job import HeadMoved, Step
 from penstock.errors import EngineError
 from penstock.values.tasks import ChunkResult, Commit
 
@@ -211,7 +212,7 @@ def _commit(
             actions,
             "append",
             table.schema(),
-            commit_properties=properties(of_attempt(staged), Transaction(str(job.task), 1, now)),
+            commit_properties=properties(of_attempt(job, staged.chunks), Transaction(str(job.task), 1, now)),
             post_commithook_properties=NOTHING_AFTER,
         )
     except (DeltaError, OSError) as error:

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from penstock.engine.log.handle import LogCommit
-from penstock.engine.values.job import Staged, StagedChunk
+from penstock.engine.values.job import Job, StagedChunk
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.tasks import ChunkResult, Commit, Frontier, Pin
 
@@ -30,14 +30,13 @@ def note(commit: LogCommit) -> Mapping[str, Any] | None:
     return noted["penstock"] if isinstance(noted, dict) and isinstance(noted.get("penstock"), dict) else None
 
 
-def of_attempt(staged: Staged) -> Note:
+def of_attempt(job: Job, chunks: Sequence[StagedChunk]) -> Note:
     """Enough to adopt the commit, should nobody else remember it."""
-    job = staged.job
     return {
         **_of_table(job.task, job.model, job.generation),
         "attempt": job.attempt,
         "epoch": job.epoch,
-        "chunks": [chunk_noted(chunk) for chunk in staged.chunks],
+        "chunks": [chunk_noted(chunk) for chunk in chunks],
         "frontier": {
             name: {
                 "location": pin.location,

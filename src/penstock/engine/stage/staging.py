@@ -19,7 +19,8 @@ from penstock.engine.stage.file_parts import written
 from penstock.engine.stage.kept_rows import keep
 from penstock.engine.stage.query_rows import Observed, new_rows
 from penstock.engine.stage.replaced_files import Head, Target
-from penstock.engine.values.job import Job, Staged, StagedChunk, StagedFile, Step
+from penstock.engine.stage.staged import Staged
+from penstock.engine.values.job import Job, StagedChunk, StagedFile, Step
 from penstock.engine.values.positions import position_field
 from penstock.errors import EngineError, QueryError
 from penstock.values.intervals import IntervalSet

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 from uuid import UUID
 
 from penstock.engine.values.files import PositionColumn
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.models import Check
-from penstock.values.tasks import Commit, Cost, Frontier, Pin
-
-if TYPE_CHECKING:
-    from penstock.engine.log.loaded import LoadedHead
+from penstock.values.tasks import Frontier, Pin
 
 Step = Callable[[str], None]
 """Called with the label of every step of an attempt, right after it was done; tests crash there."""
@@ -138,28 +134,3 @@ class StagedChunk:
 @dataclass(frozen=True, slots=True)
 class HeadMoved:
     """Another commit is the newest one than when the head was loaded: load it again, without the lock."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
-    """An attempt's rows, ready to be published."""
-
-    job: Job
-    base_version: int | None
-    """The snapshot whose files were read to keep rows; None when the table does not exist yet."""
-    schema_json: str
-    """The schema of the new rows."""
-    files: tuple[StagedFile, ...]
-    kept: tuple[StagedFile, ...]
-    """Rows outside the scope of the files in `replaced`, written again."""
-    replaced: tuple[str, ...]
-    """The live files that met the scope; of an append those that hold a retracted row."""
-    chunks: tuple[StagedChunk, ...]
-    computed: tuple[StagedFile, ...] = ()
-    """Of an append, the rows as the query gave them; `files` are those whose key is not stored."""
-    warnings: tuple[str, ...] = ()
-    cost: Cost = field(default_factory=Cost)
-    head: LoadedHead | None = field(default=None, repr=False, compare=False)
-    """The head of the table's log, when it was loaded ahead of publishing."""
-    found: Commit | None = None
-    """What an earlier attempt of the task has committed there."""

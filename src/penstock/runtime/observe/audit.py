@@ -23,7 +23,8 @@ from penstock.values.records import Generation, World
 if TYPE_CHECKING:
     from penstock.engine.commit.evict import Table
     from penstock.engine.observe.foreign_commits import ForeignCommit
-    from penstock.engine.values.job import HeadMoved, Staged
+    from penstock.engine.stage.staged import Staged
+    from penstock.engine.values.job import HeadMoved
 
 T = TypeVar("T")
 

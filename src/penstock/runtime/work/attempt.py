@@ -10,7 +10,8 @@ from math import inf
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
-from penstock.engine.values.job import Digest, HeadMoved, Job, Staged, Step
+from penstock.engine.stage.staged import Staged
+from penstock.engine.values.job import Digest, HeadMoved, Job, Step
 from penstock.errors import (
     AttemptError,
     ConflictError,
