@@ -40,7 +40,7 @@ import sys
 sys.path[:0] = sys.argv[1:3]
 from pathlib import Path
 from deployment import ArrowEngine
-from penstock.runtime import roles
+from penstock.runtime.serve import roles
 from penstock.runtime.process.wakeup import Stop
 from penstock.runtime.place.workspace import open_workspace
 import os
