@@ -16,9 +16,9 @@ from penstock.engine.log.snapshot import snapshot
 from penstock.engine.rows.statistics import staged_file
 from penstock.engine.stage.kept_rows import keep
 from penstock.engine.stage.replaced_files import Head
+from penstock.engine.stage.staged import Staged
 from penstock.engine.values.files import PositionColumn
 from penstock.engine.values.job import Job, StagedChunk
-from penstock.engine.stage.staged import Staged
 from penstock.engine.values.positions import PositionField
 from penstock.values.intervals import Interval
 from penstock.values.tasks import Commit

@@ -24,7 +24,7 @@ from penstock.planner.readiness.plan import plan
 from penstock.runtime.observe.sources import keep
 from penstock.runtime.place.table_resolver import Site
 from penstock.runtime.place.workspace import apply, no_step
-from penstock.runtime.plan.reconcile import settle
+from penstock.runtime.plan.reconcile import reconcile
 from penstock.runtime.work.attempt import Bench, work
 from penstock.state.store import State
 from penstock.values.changes import UNCHANGED, Changed
@@ -65,7 +65,7 @@ class Trial:
         done = 0
         bench = Bench(lambda *_: self.site, self.state, self.engine, step, Sure())
         while True:
-            world = settle(self.state, self.site, own_worker="w").world
+            world = reconcile(self.state, self.site, own_worker="w").world
             survey = Survey(self.site.graph, world)
             orders = [
                 one
@@ -81,7 +81,7 @@ class Trial:
             assert finished.outcome in ("succeeded", "released"), finished
             done += 1
 
-    def settle(self, step: Step = no_step) -> int:
+    def reconcile(self, step: Step = no_step) -> int:
         self.look()
         return self.work(step)
 
@@ -121,7 +121,7 @@ def trial(tmp_path: Path, dsn: str) -> Iterator[Trial]:
 def built(trial: Trial) -> Trial:
     """Eighty-five numbers, and every table that can be made of them."""
     trial.land(*range(85))
-    trial.settle()
+    trial.reconcile()
     return trial
 
 
@@ -136,30 +136,30 @@ def test_tables_that_were_just_built_are_what_their_queries_give(built: Trial) -
 def test_late_rows_and_corrections_reach_every_table(built: Trial) -> None:
     built.land(13, 85, factor=100)
     assert [text.split(" ")[0] for text in built.violations()] == ["t.buckets", "t.copy"]
-    assert built.settle()
+    assert built.reconcile()
     built.engine.replace_rows(built.landing, ranges((42, 44)), [{"n": 42, "value": 1}])
     built.engine.delete(built.landing, ranges((70, 71)))
-    assert built.settle()
+    assert built.reconcile()
     assert built.violations() == []
     assert built.engine.rows(built.place("totals")) == [(0, 7 * 780 + 1300), (40, 7 * (2380 - 42 - 43 - 70) + 1)]
 
 
 def test_what_only_expires_is_not_computed_again(built: Trial) -> None:
     built.engine.delete(built.landing, ranges((0, 25)))
-    assert built.settle() == 0
+    assert built.reconcile() == 0
     assert built.violations() == []
     assert built.covered("copy") == ranges((0, 80))
 
 
 def test_compaction_changes_nothing(built: Trial) -> None:
     built.land(85)
-    built.settle()
+    built.reconcile()
     for place in (built.landing, built.place("copy"), built.place("buckets")):
         built.engine.compact(place)
-    assert built.settle() == 0
+    assert built.reconcile() == 0
     assert built.violations() == []
     built.land(13, 86)
-    built.settle()
+    built.reconcile()
     assert built.violations() == []
 
 
@@ -176,7 +176,7 @@ def test_an_attempt_that_dies_anywhere_leaves_nothing_wrong(trial: Trial, label:
         trial.work(fault)
     assert trial.violations() == []
     trial.wait(600)
-    trial.settle()
+    trial.reconcile()
     assert not any(work.in_flight for work in trial.state.world().work.values())
     assert trial.covered("copy") == ranges((0, 80))
     assert trial.violations() == []
@@ -186,7 +186,7 @@ def test_rows_that_somebody_changed_are_seen_and_mended(built: Trial) -> None:
     place = built.place("copy")
     built.engine.replace_rows(place, ranges((5, 6)), [{"n": 5, "value": -1}])
     assert built.violations() == []  # what is served is the snapshot we accepted
-    built.settle()
+    built.reconcile()
     assert built.violations() == []
     assert built.engine.rows(place, window=ranges((5, 6))) == [(5, 35)]
 

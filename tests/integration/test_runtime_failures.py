@@ -22,7 +22,7 @@ from penstock.answers.explain import explained
 from penstock.answers.status import Condition
 from penstock.errors import EngineError
 from penstock.runtime.place.workspace import apply
-from penstock.runtime.plan.reconcile import settle
+from penstock.runtime.plan.reconcile import reconcile
 from penstock.runtime.process.progress import Finished, Silent
 from penstock.runtime.serve.run import Summary, _Run, run
 from penstock.values.intervals import Interval, ranges
@@ -341,8 +341,8 @@ def test_a_run_does_not_wait_for_storage_that_failed_in_it(trial: Deployment) ->
         began = workspace.state.world().at
         run(workspace, workspace.interval_models(()), Silent())
         trial.move_clock(3600)
-        assert settle(workspace.state, workspace.site, dead_since=began).world.suspended
-        assert not settle(workspace.state, workspace.site).world.suspended
+        assert reconcile(workspace.state, workspace.site, dead_since=began).world.suspended
+        assert not reconcile(workspace.state, workspace.site).world.suspended
 
 
 def test_what_failed_first_and_was_done_then_is_no_error_of_the_run(trial: Deployment) -> None:

@@ -125,7 +125,7 @@ class Story:
             found = workspace.state.world().current.get(f"t.{name}")
             return None if found is None else workspace.site.table(found.location)
 
-    def settle(self) -> None:
+    def reconcile(self) -> None:
         """Runs until one has nothing to do."""
         for _ in range(6):
             summary = self.trial.run()
@@ -158,7 +158,7 @@ def test_when_it_goes_quiet_every_table_is_exact_and_no_task_has_two_commits(
     story = Story(trial, seed)
     for _ in range(STEPS):
         story.step()
-    story.settle()
+    story.reconcile()
     told = f"seed {seed}:\n" + "\n".join(story.log)
     for name, wanted in story.expected().items():
         assert trial.rows(name) == wanted, f"{name} after {told}"

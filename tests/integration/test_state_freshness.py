@@ -116,7 +116,7 @@ class Play:
             self.made.append((lease.order.chunks[0], looked))
         yield
 
-    def settle(self) -> None:
+    def reconcile(self) -> None:
         """Until it is quiet."""
         self.observe()
         self.story.state.handle_events(whole_cells)
@@ -196,7 +196,7 @@ class Stage:
         actors = cast(play)
         for actor in order:
             next(actors[actor])
-        play.settle()
+        play.reconcile()
         assert not play.faults(), (order, play.made, play.rows)
         self.played, self.repairs, self.snapshot = self.played + 1, self.repairs + play.repairs, play.snapshot
         return play

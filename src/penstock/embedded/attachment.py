@@ -27,7 +27,7 @@ from penstock.embedded.folders import make_folders
 from penstock.embedded.handover import hand_over
 from penstock.embedded.launch import Up, answering, ensure_watcher, launch, up_or_down
 from penstock.embedded.locks import lock, locked
-from penstock.embedded.place import Place, control_folder, read_place, refuse, settle
+from penstock.embedded.place import Place, choose_place, control_folder, read_place, refuse
 from penstock.embedded.server import Inspection
 from penstock.errors import StateError
 
@@ -131,7 +131,7 @@ def _words(account: Account, *, chosen: bool) -> str:
 
 
 def _start(project: Path, environ: Mapping[str, str]) -> Place:
-    place = settle(project, environ)
+    place = choose_place(project, environ)
     found = up_or_down(place)
     if isinstance(found, Up):
         ensure_watcher(place, environ)

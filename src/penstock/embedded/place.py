@@ -98,7 +98,7 @@ def write_place(project: Path, place: Place) -> None:
     write_private(control_folder(project) / "place.json", json.dumps(stored, indent=1) + "\n")
 
 
-def settle(project: Path, environ: Mapping[str, str]) -> Place:
+def choose_place(project: Path, environ: Mapping[str, str]) -> Place:
     """The place as stored, brought up to date after a move; a new one only when none was ever chosen."""
     stored = read_place(project)
     place = stored or choose(project, environ, uid=os.geteuid(), gid=os.getegid())

@@ -24,7 +24,7 @@ from penstock.values.records import World
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class Reconciled:
     world: World
     reaped: int
     """Tasks whose workers are gone."""
@@ -32,14 +32,14 @@ class Settled:
     """Models whose rebuilt table serves from now on."""
 
 
-def settle(
+def reconcile(
     state: State,
     site: Site,
     *,
     own_worker: str | None = None,
     dead_since: datetime | None = None,
     step: Step = no_step,
-) -> Settled:
+) -> Reconciled:
     """Take back what lost workers held, tell consumers of changes, let rebuilt tables take over."""
     reaped = state.reap(own_worker)
     step("reaped")
@@ -50,7 +50,7 @@ def settle(
     took_over = _cutover(state, site, world)
     if took_over:
         world = state.world(dead_since)
-    return Settled(world, reaped, took_over)
+    return Reconciled(world, reaped, took_over)
 
 
 def _affected(graph: Graph, step: Step, child: str, parent: str, changed: IntervalSet) -> IntervalSet:

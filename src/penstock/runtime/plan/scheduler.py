@@ -20,7 +20,7 @@ from penstock.runtime.observe.sources import NeedsSpark, Seen, Sight, keep
 from penstock.runtime.place.revisions import Revisions
 from penstock.runtime.place.table_resolver import Site
 from penstock.runtime.place.workspace import no_step
-from penstock.runtime.plan.reconcile import settle
+from penstock.runtime.plan.reconcile import reconcile
 from penstock.runtime.process.containment import contained
 from penstock.runtime.process.logs import log
 from penstock.runtime.process.metrics import Metrics
@@ -125,7 +125,7 @@ class Scheduler:
         self.step("looked")
 
     def _settled(self, site: Site) -> World:
-        settled = settle(self.state, site, own_worker=self.own_worker, step=self.step)
+        settled = reconcile(self.state, site, own_worker=self.own_worker, step=self.step)
         self.step("settled")
         if settled.reaped:
             log("tasks_reaped", "warning", tasks=settled.reaped)

@@ -21,7 +21,7 @@ from penstock.runtime.observe.audit import audit
 from penstock.runtime.observe.sources import THREADS, Observer, Seen, Sight, keep
 from penstock.runtime.place.table_resolver import Site
 from penstock.runtime.place.workspace import Workspace
-from penstock.runtime.plan.reconcile import settle
+from penstock.runtime.plan.reconcile import reconcile
 from penstock.runtime.process.containment import cancel, contained
 from penstock.runtime.process.progress import Finished, Progress
 from penstock.state.store import State
@@ -221,7 +221,9 @@ class _Run:
         world = self._state.world(self._since)
         if superseded(self._workspace.project.revision, world):
             return world
-        settled = settle(self._state, self._workspace.site, own_worker=self._workspace.worker, dead_since=self._since)
+        settled = reconcile(
+            self._state, self._workspace.site, own_worker=self._workspace.worker, dead_since=self._since
+        )
         if settled.took_over:
             self._progress.note(f"the rebuilt {', '.join(settled.took_over)} took over")
         return settled.world

@@ -213,7 +213,7 @@ def _taken(ranges: IntervalSet, told_: StoredCounts) -> tuple[IntervalSet, RowCo
     return ranges, told.loaded(told_)
 
 
-def settle(database: Database, generation: int, done: IntervalSet, frontier: Frontier, epoch: int) -> None:
+def answer_targets(database: Database, generation: int, done: IntervalSet, frontier: Frontier, epoch: int) -> None:
     """Close what `done` answers, and mark as stale what it was too early for."""
     targets = database.rows("open_targets", _asked, generation=generation, ranges=done)
     late = lost(targets, done, frontier, epoch)

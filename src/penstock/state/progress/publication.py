@@ -13,7 +13,7 @@ from penstock.errors import ErrorClass, LeaseLostError
 from penstock.state.database.connection import Database
 from penstock.state.progress import pins
 from penstock.state.progress.audit import forget
-from penstock.state.progress.invalidation import Mark, Wish, find_mark, own_news, settle, store
+from penstock.state.progress.invalidation import Mark, Wish, answer_targets, find_mark, own_news, store
 from penstock.state.queue.queue import fence
 from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.records import AttemptRecord, GenerationHead
@@ -67,7 +67,7 @@ class Publication:
         frontier = self._write_frontier(commit)
         self._write_covers(commit, frontier)
         doubtful = self._doubtful(done)
-        settle(database, self.generation.no, done, commit.frontier, commit.epoch)
+        answer_targets(database, self.generation.no, done, commit.frontier, commit.epoch)
         self._forget_digests(self._doubtful(done))
         database.run(
             "accept_attempt",
