@@ -24,7 +24,7 @@ from penstock.planner.policy.selection import Pattern, Selection
 from penstock.project import Project, unpack
 from penstock.runtime.place.definitions import bundle, definitions
 from penstock.runtime.place.revisions import Revisions
-from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.place.workspace import no_step
 from penstock.runtime.plan.scheduler import Scheduler
 from penstock.runtime.process.metrics import Metrics
@@ -142,7 +142,7 @@ def test_twenty_workers_on_many_models_do_everything_exactly_once(crowd: Crowd) 
     assert crowd.execute("select distinct outcome from attempt") == [("succeeded",)]
     assert committed(crowd) == wanted
     assert len(crowd.execute("select distinct worker from attempt")) == WORKERS
-    assert holds(crowd.engine, crowd.state, Site(crowd.project)) == []
+    assert holds(crowd.engine, crowd.state, TableResolver(crowd.project)) == []
 
 
 def until_done(crowd: Crowd, stop: Stop) -> None:
@@ -161,7 +161,7 @@ def committed(crowd: Crowd) -> Counter[tuple[object, ...]]:
     """Every chunk, as often as it was written."""
     found: Counter[tuple[object, ...]] = Counter()
     for name, one in crowd.state.world().current.items():
-        for snapshot in crowd.engine.snapshots(Site(crowd.project).table(one.location)):
+        for snapshot in crowd.engine.snapshots(TableResolver(crowd.project).table(one.location)):
             if snapshot.entry.commit is not None:
                 found.update((name, c.interval.start, c.interval.end) for c in snapshot.entry.commit.chunks)
     return found

@@ -22,7 +22,7 @@ from penstock.engine.values.job import Step
 from penstock.planner.observations import Survey
 from penstock.planner.readiness.plan import plan
 from penstock.runtime.observe.sources import keep
-from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.place.workspace import apply, no_step
 from penstock.runtime.plan.reconcile import reconcile
 from penstock.runtime.work.attempt import Bench, work
@@ -38,7 +38,7 @@ from penstock.values.tasks import Order
 class Trial:
     """One process that looks, plans and works on tables in memory."""
 
-    site: Site
+    site: TableResolver
     state: State
     engine: MemoryEngine = field(default_factory=MemoryEngine)
 

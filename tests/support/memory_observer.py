@@ -13,7 +13,7 @@ from memory_tables import MemorySnapshot
 from penstock.engine.observe.bounds import Bounds, complete_bounds, merged_bounds
 from penstock.planner.change.source_changes import Noticed, judged
 from penstock.runtime.observe.sources import Sight, completeness, scan_periods
-from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.place.table_resolver import TableResolver
 from penstock.state.store import State
 from penstock.values.changes import UNCHANGED, Changed, CommitChanges, LogChanges
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, IntervalSet
@@ -29,17 +29,19 @@ class MemoryObserver:
     late_only: bool = True
     """Rows above everything ever seen are news, not changes; an optional input needs to hear of them all the same."""
 
-    def periods(self, site: Site, world: World) -> dict[str, float]:
+    def periods(self, site: TableResolver, world: World) -> dict[str, float]:
         return scan_periods(site)
 
-    def look(self, site: Site, names: Collection[str], world: World) -> Iterator[Sight]:
+    def look(self, site: TableResolver, names: Collection[str], world: World) -> Iterator[Sight]:
         for name in sorted(names):
             source = site.graph.models.get(name)
             if isinstance(source, Source):
                 known = world.sources.get(name) or unknown(name)
                 yield Sight(known, *self.observe(site, source, known, world.at))
 
-    def observe(self, site: Site, source: Source, known: SourceRecord, now: datetime) -> tuple[SourceRecord, Changed]:
+    def observe(
+        self, site: TableResolver, source: Source, known: SourceRecord, now: datetime
+    ) -> tuple[SourceRecord, Changed]:
         """The source as it is now, and where rows are no longer what they were when it was last seen."""
         location = site.source(source)
         if not self.engine.exists(location):
@@ -77,7 +79,7 @@ class MemoryObserver:
         found = [_commit(snapshot, reach) for snapshot in snapshots[after + 1 :]]
         return judged(LogChanges(tuple(one for one in found if one.changed)), known.expired_pos, EVERYTHING)
 
-    def audit(self, site: Site, state: State, world: World) -> tuple[str, ...]:
+    def audit(self, site: TableResolver, state: State, world: World) -> tuple[str, ...]:
         """Judge the commits in our tables that no accepted task made, by the rules of the real audit."""
         for name, generation in world.working.items():
             model = site.graph.models.get(name)
@@ -85,7 +87,7 @@ class MemoryObserver:
                 self._audit(site, state, generation, generation.accepted_snapshot)
         return ()
 
-    def _audit(self, site: Site, state: State, generation: Generation, accepted: int) -> None:
+    def _audit(self, site: TableResolver, state: State, generation: Generation, accepted: int) -> None:
         location = site.table(generation.location)
         if not self.engine.exists(location) or self.engine.snapshot(location).version < accepted:
             state.invalidate(

@@ -10,7 +10,7 @@ from memory_engine import MemoryEngine
 from memory_tables import Bag, Rows
 
 from penstock.errors import EngineError
-from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.work.jobs import Wanted, readable, renderings
 from penstock.state.store import State
 from penstock.values.intervals import NOTHING, Interval, IntervalSet
@@ -23,7 +23,7 @@ _NO_PINS: Frontier = {}
 
 def expected(
     engine: MemoryEngine,
-    site: Site,
+    site: TableResolver,
     model: IntervalModel,
     interval: Interval,
     frontier: Frontier,
@@ -38,7 +38,7 @@ def expected(
     return _cut(rows, model.position, IntervalSet((interval.start, interval.end))).bag()
 
 
-def holds(engine: MemoryEngine, state: State, site: Site) -> list[str]:
+def holds(engine: MemoryEngine, state: State, site: TableResolver) -> list[str]:
     """What is wrong with the tables that are served, in words; nothing when every covered interval is exact.
 
     Covered and not stale means: it equals its query at its recorded frontier, and no positioned input has changed
@@ -58,7 +58,7 @@ class _Examined:
     """One served generation."""
 
     engine: MemoryEngine
-    site: Site
+    site: TableResolver
     world: World
     model: IntervalModel
     generation: Generation
@@ -188,7 +188,7 @@ def _order(model: IntervalModel, interval: Interval, frontier: Frontier) -> Orde
     return Order(model.name, "repair", (interval,), tuple(choices), "oracle")
 
 
-def _computed(engine: MemoryEngine, site: Site, order: Order, pins: Frontier) -> Rows:
+def _computed(engine: MemoryEngine, site: TableResolver, order: Order, pins: Frontier) -> Rows:
     (rendering,) = renderings(site, Wanted(order=order, pins=pins, now=0))
     return engine.answer(rendering.sql, rendering.inputs)
 

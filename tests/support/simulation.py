@@ -29,7 +29,7 @@ from penstock.project import Project
 from penstock.runtime.place import revisions as stored
 from penstock.runtime.place.definitions import bundle, definitions
 from penstock.runtime.place.revisions import Revisions
-from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.plan.scheduler import Scheduler
 from penstock.runtime.process import retrying as patience
 from penstock.runtime.process.metrics import Metrics
@@ -207,8 +207,8 @@ class Simulation:
         self.project = project
 
     @property
-    def site(self) -> Site:
-        return Site(self.project)
+    def site(self) -> TableResolver:
+        return TableResolver(self.project)
 
     def tell(self, text: str) -> None:
         self.log.append(f"{self.seconds / 86400:8.4f}  {text}")

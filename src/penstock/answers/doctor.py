@@ -15,7 +15,7 @@ from penstock.engine.spark import java
 from penstock.engine.spark.jars import DELTA, jars_ready
 from penstock.errors import PenstockError
 from penstock.project import Project, load, project_root
-from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.place.workspace import cache_folder
 from penstock.secrets import concealed
 from penstock.state.store import State
@@ -90,6 +90,6 @@ def _postgres(project: Project, environ: Mapping[str, str]) -> Finding:
 
 
 def _warehouse(project: Project) -> Finding:
-    location = Site(project).warehouse
+    location = TableResolver(project).warehouse
     put_if_absent(f"{location.rstrip('/')}/.penstock-doctor-{uuid4().hex}", project.settings.target.storage)
     return Finding("warehouse", True, f"{location}: two writers of one commit, one wins")

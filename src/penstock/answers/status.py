@@ -13,7 +13,7 @@ from penstock.planner.readiness.observation import Observation, Wait
 from penstock.planner.readiness.plan import permanent_gaps, plan
 from penstock.planner.readiness.ready import gaps, readiness
 from penstock.planner.readiness.words import place
-from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.place.table_resolver import TableResolver
 from penstock.values.intervals import IntervalSet
 from penstock.values.models import IntervalModel, Source
 from penstock.values.models.axis import SECOND
@@ -30,7 +30,7 @@ class Condition:
 
 
 def status(
-    site: Site,
+    site: TableResolver,
     world: World,
     names: tuple[str, ...],
     workers: Iterable[WorkerRecord] = (),
@@ -65,7 +65,7 @@ def _worker(worker: WorkerRecord) -> dict[str, object]:
     }
 
 
-def _source(site: Site, survey: Survey, source: Source) -> dict[str, object]:
+def _source(site: TableResolver, survey: Survey, source: Source) -> dict[str, object]:
     world = survey.world
     record = world.sources.get(source.name)
     axis = (source.axis or SECOND) if source.position else None
@@ -122,7 +122,9 @@ def _watched_through_spark(source: Source, record: SourceRecord) -> str:
     return f"watched through Spark ({record.only_spark}); {how}"
 
 
-def _interval(site: Site, survey: Survey, model: IntervalModel, inputs: Mapping[int, Frontier]) -> dict[str, object]:
+def _interval(
+    site: TableResolver, survey: Survey, model: IntervalModel, inputs: Mapping[int, Frontier]
+) -> dict[str, object]:
     world, seen = survey.world, survey.observation(model)
     generation, work = world.current.get(model.name), world.work.get(model.name, Work())
     condition = _condition(seen, work)

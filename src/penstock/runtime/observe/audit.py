@@ -13,7 +13,7 @@ from penstock.engine.log.glance import ends_at
 from penstock.engine.log.handle import open_table
 from penstock.errors import ConflictError, StateError
 from penstock.planner.readiness.words import spans
-from penstock.runtime.place.table_resolver import Site, position_column
+from penstock.runtime.place.table_resolver import TableResolver, position_column
 from penstock.runtime.process.containment import contained
 from penstock.state.store import State
 from penstock.values.intervals import EVERYTHING, IntervalSet
@@ -85,7 +85,7 @@ class Eviction:
         return self.model.name
 
 
-def audit(site: Site, state: State, world: World) -> Iterator[str | None]:
+def audit(site: TableResolver, state: State, world: World) -> Iterator[str | None]:
     """Judge the commits in our tables that no accepted task made, one table per step; why it could not be looked at.
 
     OPTIMIZE and its like are accepted. What else touched rows of ours raises an invalidation: they are computed again.
@@ -95,7 +95,7 @@ def audit(site: Site, state: State, world: World) -> Iterator[str | None]:
         yield evicted(site, state, told, staged_or_error(site, told)) if isinstance(told, Eviction) else told
 
 
-def own_tables(site: Site, state: State, world: World) -> Iterator[OwnTable]:
+def own_tables(site: TableResolver, state: State, world: World) -> Iterator[OwnTable]:
     """Each as it is known when its turn comes."""
     read_at = time.monotonic()
     for name in tuple(world.working):
@@ -106,7 +106,7 @@ def own_tables(site: Site, state: State, world: World) -> Iterator[OwnTable]:
             yield OwnTable(model, generation, generation.accepted_snapshot)
 
 
-def look_or_error(site: Site, table: OwnTable) -> TableSeen | BaseException:
+def look_or_error(site: TableResolver, table: OwnTable) -> TableSeen | BaseException:
     """What the log says, by the store alone; or why it cannot be read."""
     try:
         return _look(site, table)
@@ -114,12 +114,12 @@ def look_or_error(site: Site, table: OwnTable) -> TableSeen | BaseException:
         return error
 
 
-def judge(site: Site, state: State, table: OwnTable, seen: TableSeen | BaseException) -> Eviction | str | None:
+def judge(site: TableResolver, state: State, table: OwnTable, seen: TableSeen | BaseException) -> Eviction | str | None:
     """What follows from it: rows to take out, or what went wrong, in words."""
     return _contained(table.model.name, lambda: _judge(site, state, _unless_error(seen)))
 
 
-def staged_or_error(site: Site, eviction: Eviction) -> Staged | HeadMoved | BaseException | None:
+def staged_or_error(site: TableResolver, eviction: Eviction) -> Staged | HeadMoved | BaseException | None:
     """The files without those rows, by the store alone; or why they could not be written."""
     from penstock.engine.commit.evict import without
 
@@ -130,7 +130,7 @@ def staged_or_error(site: Site, eviction: Eviction) -> Staged | HeadMoved | Base
 
 
 def evicted(
-    site: Site, state: State, eviction: Eviction, ready: Staged | HeadMoved | BaseException | None
+    site: TableResolver, state: State, eviction: Eviction, ready: Staged | HeadMoved | BaseException | None
 ) -> str | None:
     """Commit the files without them, in words; None when there is nothing to take out any more."""
     return _contained(eviction.model.name, lambda: _evict(site, state, eviction, _unless_error(ready)))
@@ -152,7 +152,7 @@ def _unless_error(answer: T | BaseException) -> T:
     return answer
 
 
-def _look(site: Site, own: OwnTable) -> TableSeen:
+def _look(site: TableResolver, own: OwnTable) -> TableSeen:
     location, storage = site.table(own.generation.location), site.project.settings.target.storage
     audited = own.generation.audited_snapshot
     if own.accepted == audited and ends_at(location, own.accepted, storage):
@@ -172,13 +172,13 @@ def _look(site: Site, own: OwnTable) -> TableSeen:
     )
 
 
-def unseen_commits(site: Site, state: State, table: OwnTable) -> list[int]:
+def unseen_commits(site: TableResolver, state: State, table: OwnTable) -> list[int]:
     """The snapshots of other programs on top of what is accepted: the next look decides about them."""
     newer = [commit for commit in _look(site, table).commits if commit.version > table.accepted]
     return [commit.version for commit in _foreign(newer, _owned(state, newer))]
 
 
-def _judge(site: Site, state: State, seen: TableSeen) -> Eviction | str | None:
+def _judge(site: TableResolver, state: State, seen: TableSeen) -> Eviction | str | None:
     """Rows that no chunk accounts for; what chunks account for is asked for again, which is told once."""
     model, accepted = seen.table.model, seen.table.accepted
     latest, found = seen.latest, seen.commits
@@ -264,7 +264,7 @@ def _identity(generation: Generation) -> tuple[object, ...]:
     )
 
 
-def _evict(site: Site, state: State, eviction: Eviction, ready: Staged | HeadMoved | None) -> str | None:
+def _evict(site: TableResolver, state: State, eviction: Eviction, ready: Staged | HeadMoved | None) -> str | None:
     from penstock.engine.commit.evict import abandon, evict
     from penstock.engine.values.job import HeadMoved
 
@@ -288,7 +288,7 @@ def _evict(site: Site, state: State, eviction: Eviction, ready: Staged | HeadMov
     return f"{eviction.model.name}: {'; '.join((*eviction.told, said))}"
 
 
-def _table(site: Site, eviction: Eviction) -> Table:
+def _table(site: TableResolver, eviction: Eviction) -> Table:
     from penstock.engine.commit.evict import Table
 
     column, generation = position_column(eviction.model), eviction.generation

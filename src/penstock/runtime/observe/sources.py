@@ -34,7 +34,7 @@ from penstock.planner.change.source_changes import (
 )
 from penstock.planner.policy.watching import FIRST_SLICE, next_slice
 from penstock.project import Project, ScanContext, render_bounds
-from penstock.runtime.place.table_resolver import Site, position_column
+from penstock.runtime.place.table_resolver import TableResolver, position_column
 from penstock.runtime.process.containment import contained
 from penstock.runtime.process.logs import log
 from penstock.state.store import State
@@ -96,7 +96,7 @@ class _SparkOnlyError(Exception):
     """Why a look ends without a sight."""
 
 
-def scan_periods(site: Site) -> dict[str, float]:
+def scan_periods(site: TableResolver) -> dict[str, float]:
     """How often each source is to be looked at, in seconds."""
     sources = (model for model in site.graph.models.values() if isinstance(model, Source))
     return {source.name: float(source.incremental_scan_seconds) for source in sources}
@@ -106,7 +106,7 @@ def scan_periods(site: Site) -> dict[str, float]:
 class Observer:
     """Looks at sources; what it sees is the caller's to keep."""
 
-    site: Site
+    site: TableResolver
     scanner: Scanner | None
     """None: nothing may start Spark; sources that need a scan now are left out."""
     environ: Mapping[str, str]

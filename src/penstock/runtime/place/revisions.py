@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from penstock.project import Project, cache_of, unpack
 from penstock.runtime.place.definitions import unbundled
-from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.place.table_resolver import TableResolver
 from penstock.state.store import State
 from penstock.values.records import World
 
@@ -18,15 +18,15 @@ class Revisions:
     def __init__(self, own: Project, environ: Mapping[str, str]) -> None:
         self._own, self._environ = own, environ
         self._lock = threading.Lock()
-        self._site: Site | None = None
+        self._site: TableResolver | None = None
 
-    def site(self, world: World, state: State) -> Site | None:
+    def site(self, world: World, state: State) -> TableResolver | None:
         """None: nothing was ever applied."""
         if world.revision is None:
             return None
         with self._lock:
             if self._site is None or self._site.project.revision != world.revision:
-                self._site = Site(self._stored(world.revision, state))
+                self._site = TableResolver(self._stored(world.revision, state))
             return self._site
 
     def _stored(self, revision: str, state: State) -> Project:

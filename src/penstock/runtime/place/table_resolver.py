@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class TableResolver:
     """A project at its place. What lies inside it is stored relative, so that it can be moved."""
 
     project: Project

@@ -15,7 +15,7 @@ from penstock.errors import UnknownModelError, UsageError
 from penstock.planner.observations import superseded
 from penstock.project import Project, cache_of, load
 from penstock.runtime.place.definitions import bundle, definitions
-from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.place.table_resolver import TableResolver
 from penstock.state.store import State
 from penstock.values.models import IntervalModel, Model
 from penstock.values.records import Change, World
@@ -72,8 +72,8 @@ class Workspace:
         self.state.close()
 
     @property
-    def site(self) -> Site:
-        return Site(self.project)
+    def site(self) -> TableResolver:
+        return TableResolver(self.project)
 
     @property
     def host(self) -> str:

@@ -13,7 +13,7 @@ from penstock.planner.observations import Survey
 from penstock.planner.policy.breaker import tries_again
 from penstock.planner.readiness.lanes import repairable
 from penstock.planner.readiness.ready import ready
-from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.place.workspace import no_step
 from penstock.runtime.process.containment import contained
 from penstock.runtime.process.logs import log
@@ -34,7 +34,7 @@ class Reconciled:
 
 def reconcile(
     state: State,
-    site: Site,
+    site: TableResolver,
     *,
     own_worker: str | None = None,
     dead_since: datetime | None = None,
@@ -83,7 +83,7 @@ def _go_on(state: State, world: World, dead_since: datetime | None) -> int:
     return len(due)
 
 
-def _cutover(state: State, site: Site, world: World) -> tuple[str, ...]:
+def _cutover(state: State, site: TableResolver, world: World) -> tuple[str, ...]:
     """Let rebuilt generations take over, all in one transaction, once they hold what the old ones can still hold."""
     building = {name for name, generation in world.working.items() if generation.state == "building"}
     if not building or world.revision != site.project.revision:

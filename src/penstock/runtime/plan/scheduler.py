@@ -18,7 +18,7 @@ from penstock.planner.readiness.plan import plan
 from penstock.runtime.observe.audit import Audited, StillLooking
 from penstock.runtime.observe.sources import NeedsSpark, Seen, Sight, keep
 from penstock.runtime.place.revisions import Revisions
-from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.place.workspace import no_step
 from penstock.runtime.plan.reconcile import reconcile
 from penstock.runtime.process.containment import contained
@@ -42,13 +42,13 @@ FORWARD_PAUSE_SECONDS = 10.0
 class Eyes(Protocol):
     """What a scheduler asks of the tables themselves."""
 
-    def periods(self, site: Site, world: World) -> Mapping[str, float]:
+    def periods(self, site: TableResolver, world: World) -> Mapping[str, float]:
         """How soon after the last look each source may be looked at again; left out: there is no need."""
 
-    def look(self, site: Site, names: Collection[str], world: World) -> Iterable[Seen]:
+    def look(self, site: TableResolver, names: Collection[str], world: World) -> Iterable[Seen]:
         """What there is to say of sources: of these as they are now, or of others that were asked for before."""
 
-    def audit(self, site: Site, state: State, world: World) -> Iterable[Audited]:
+    def audit(self, site: TableResolver, state: State, world: World) -> Iterable[Audited]:
         """Judge what others wrote into our tables, one after the other; why one could not be looked at."""
 
 
@@ -103,7 +103,7 @@ class Scheduler:
         self.metrics.round_ended(time.monotonic() - began)
         return self._pause(site, world)
 
-    def _look(self, site: Site, world: World) -> None:
+    def _look(self, site: TableResolver, world: World) -> None:
         names = self.state.claim_looks(self.eyes.periods(site, world))
         for seen in self.eyes.look(site, names, world):
             match seen:
@@ -124,7 +124,7 @@ class Scheduler:
             log("late_rows_ignored", "warning", model=record.model, rows=record.ignored_rows, below=record.expired_pos)
         self.step("looked")
 
-    def _settled(self, site: Site) -> World:
+    def _settled(self, site: TableResolver) -> World:
         settled = reconcile(self.state, site, own_worker=self.own_worker, step=self.step)
         self.step("settled")
         if settled.reaped:
@@ -133,7 +133,7 @@ class Scheduler:
             log("took_over", models=",".join(settled.took_over))
         return settled.world
 
-    def _due(self, site: Site, world: World, slots: Iterable[Slot]) -> Due:
+    def _due(self, site: TableResolver, world: World, slots: Iterable[Slot]) -> Due:
         settings = site.project.settings.scheduler
         fired = [(slot.model, slot.lane) for slot in slots if slot.model in site.graph.models]
         due = self._triggers.due(site.graph, world, fired, settings.sweep_seconds)
@@ -142,7 +142,7 @@ class Scheduler:
         self._later, self._full, self._later_seconds = {}, {}, 1.0
         return due
 
-    def _enqueue(self, site: Site, world: World, due: Due, slots: tuple[Slot, ...]) -> None:
+    def _enqueue(self, site: TableResolver, world: World, due: Due, slots: tuple[Slot, ...]) -> None:
         survey = Survey(site.graph, world)
         orders: list[Order] = []
         for name, lanes in due.items():
@@ -161,7 +161,9 @@ class Scheduler:
             self.metrics.enqueued(orders)
             log("enqueued", tasks=added, models=",".join(sorted({order.model for order in orders})))
 
-    def _contained_orders(self, site: Site, survey: Survey, model: IntervalModel, lanes: set[Lane]) -> list[Order]:
+    def _contained_orders(
+        self, site: TableResolver, survey: Survey, model: IntervalModel, lanes: set[Lane]
+    ) -> list[Order]:
         """One model that cannot be planned does not keep the others from it; the next sweep tries it again."""
         try:
             return list(self._orders(site, survey, model, lanes))
@@ -173,7 +175,7 @@ class Scheduler:
             log("planning_failed", "error", model=model.name, error=told.message)
             return []
 
-    def _orders(self, site: Site, survey: Survey, model: IntervalModel, lanes: set[Lane]) -> Iterator[Order]:
+    def _orders(self, site: TableResolver, survey: Survey, model: IntervalModel, lanes: set[Lane]) -> Iterator[Order]:
         """A lane whose last orders nobody has taken yet gets no more: slow workers make no longer queue."""
         world, name = survey.world, model.name
         full = lanes & world.work.get(name, Work()).waiting
@@ -209,7 +211,7 @@ class Scheduler:
                 times[name] = world.at
         yield from found
 
-    def _gathers(self, site: Site, world: World, name: str, repairs: IntervalSet) -> float:
+    def _gathers(self, site: TableResolver, world: World, name: str, repairs: IntervalSet) -> float:
         """How long repairs wait: what changes once often changes again, unless a person or a parent asks."""
         reopened = self.state.reopened(world.working[name].no, repairs)
         if reopened is None or not reopened.gathers:
@@ -223,7 +225,7 @@ class Scheduler:
         paced = model.interval.min == 0 and model.schedules.forwardfill is None
         return paced and last is not None and now - last < timedelta(seconds=FORWARD_PAUSE_SECONDS)
 
-    def _audit(self, site: Site, world: World) -> None:
+    def _audit(self, site: TableResolver, world: World) -> None:
         """Once per sweep, a few tables in every round: planning does not wait for all of them."""
         if self._auditing is None and _passed(self._audited, world.at, site.project.settings.scheduler.sweep_seconds):
             self._audited = world.at
@@ -240,7 +242,7 @@ class Scheduler:
                 if isinstance(problem, str):
                     log("audit", "warning", found=problem)
 
-    def _pause(self, site: Site, world: World) -> float:
+    def _pause(self, site: TableResolver, world: World) -> float:
         settings = site.project.settings.scheduler
         slots = [(one.next_at - world.at).total_seconds() for one in world.schedules]
         looks = [m.incremental_scan_seconds for m in site.graph.models.values() if isinstance(m, Source)]

@@ -19,7 +19,7 @@ from penstock.planner.readiness.plan import plan
 from penstock.planner.readiness.words import spans
 from penstock.runtime.observe.audit import audit
 from penstock.runtime.observe.sources import THREADS, Observer, Seen, Sight, keep
-from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.place.workspace import Workspace
 from penstock.runtime.plan.reconcile import reconcile
 from penstock.runtime.process.containment import cancel, contained
@@ -142,7 +142,7 @@ def _running(
     def lost(lease: Lease) -> None:
         cancel(workspace.engine, lease)
 
-    def site(world: World, _: State) -> Site | None:
+    def site(world: World, _: State) -> TableResolver | None:
         return None if superseded(workspace.project.revision, world) else workspace.site
 
     def staff() -> Crew:

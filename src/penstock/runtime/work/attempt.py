@@ -25,7 +25,7 @@ from penstock.errors import (
 from penstock.planner.observations import Survey, without_own
 from penstock.planner.readiness.observation import Wait
 from penstock.planner.readiness.plan import recheck
-from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.process.containment import contained
 from penstock.runtime.process.logs import log
 from penstock.runtime.process.progress import Finished
@@ -87,7 +87,7 @@ class Holding(Protocol):
 class Bench:
     """Everything a worker works with."""
 
-    site: Callable[[World, State], Site | None]
+    site: Callable[[World, State], TableResolver | None]
     """The project whose tables these are; None when this process must not work on them."""
     state: State
     engine: Engine
@@ -177,7 +177,9 @@ def _intend(bench: Bench, lease: Lease, prepared: Job, generation: Generation) -
     bench.patiently(lease, lambda: bench.state.intend(lease, prepared.frontier, base, staging))
 
 
-def _prepare(bench: Bench, site: Site, lease: Lease, order: Order, *, generation: Generation, world: World) -> Job:
+def _prepare(
+    bench: Bench, site: TableResolver, lease: Lease, order: Order, *, generation: Generation, world: World
+) -> Job:
     """The job of an order that was just found to be ready; its inputs may be others than when it was planned."""
     known: dict[Interval, Digest] = {}
     if generation.covered & order.scope:

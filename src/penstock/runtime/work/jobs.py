@@ -10,7 +10,7 @@ from penstock.engine.spark.tags import end_of
 from penstock.engine.values.job import Digest, InputRead, Job, Rendering, Tags
 from penstock.errors import QueryError
 from penstock.project import RefUse, render, render_shared
-from penstock.runtime.place.table_resolver import Site, position_column
+from penstock.runtime.place.table_resolver import TableResolver, position_column
 from penstock.values.intervals import NOTHING, Interval, IntervalSet
 from penstock.values.models import Dependency, IntervalModel
 from penstock.values.records import Generation, World
@@ -31,14 +31,16 @@ class Wanted:
     """What templates see as the time of the task."""
 
 
-def readable(site: Site, order: Order, world: World, *, serving: bool = False) -> Frontier:
+def readable(site: TableResolver, order: Order, world: World, *, serving: bool = False) -> Frontier:
     """The inputs of an order at the snapshots that `world` knows; an absent group gives its first member's columns."""
     model = site.graph.interval_model(order.model)
     names = [choice or group[0].model for group, choice in zip(model.dependencies, order.choices, strict=True)]
     return {name: pin for name in names if (pin := site.pin(name, world, serving=serving))}
 
 
-def renderings(site: Site, wanted: Wanted, spelling: Spelling = lambda read: read.view) -> tuple[Rendering, ...]:
+def renderings(
+    site: TableResolver, wanted: Wanted, spelling: Spelling = lambda read: read.view
+) -> tuple[Rendering, ...]:
     """One SELECT per chunk, or one for many of them where that provably gives the same rows."""
     model, chunks = site.graph.interval_model(wanted.order.model), wanted.order.chunks
     asking = _Asking(site, model, wanted, spelling)
@@ -62,7 +64,7 @@ def shares(chunks: Sequence[Interval]) -> tuple[tuple[Interval, ...], ...]:
 class _Asking:
     """Writes the queries of one order."""
 
-    site: Site
+    site: TableResolver
     model: IntervalModel
     wanted: Wanted
     spelling: Spelling
@@ -115,7 +117,7 @@ class _Asking:
 class _Relations:
     """Hands out one view per use of an input within one rendering."""
 
-    site: Site
+    site: TableResolver
     model: IntervalModel
     pins: Frontier
     intervals: tuple[Interval, ...]
@@ -150,7 +152,7 @@ def looks_beyond(model: IntervalModel) -> bool:
 
 
 def job(
-    site: Site,
+    site: TableResolver,
     wanted: Wanted,
     generation: Generation,
     *,

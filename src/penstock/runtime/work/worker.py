@@ -12,7 +12,7 @@ from penstock.errors import ConflictError, ProjectError, StateError
 from penstock.planner.policy.selection import Selection
 from penstock.runtime.observe.sources import Observer, Sight, keep
 from penstock.runtime.place.revisions import Revisions
-from penstock.runtime.place.table_resolver import Site
+from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.place.workspace import Workspace
 from penstock.runtime.process.containment import contained
 from penstock.runtime.process.logs import log
@@ -43,7 +43,7 @@ class Worker:
     metrics: Metrics
     turned: Callable[..., None]
     """Told after every turn whether the database answered."""
-    _site: Site | None = None
+    _site: TableResolver | None = None
     _seen_at: float | None = None
     _scouts: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "penstock-scout"))
     _scan: Future[None] | None = None
@@ -99,11 +99,11 @@ class Worker:
                 log("state_unreachable", "warning", error=error.message)
         self._scouts.shutdown(wait=False, cancel_futures=True)
 
-    def _claimable(self, site: Site) -> frozenset[str]:
+    def _claimable(self, site: TableResolver) -> frozenset[str]:
         running = [lease.order.model for lease in self.crew.leases]
         return self.selection.claimable(site.graph.interval_models, running)
 
-    def _current(self) -> Site | None:
+    def _current(self) -> TableResolver | None:
         """The applied project; asked for now and then, and by every attempt again."""
         if self._site is None or self._seen_at is None or time.monotonic() - self._seen_at > REVISION_SECONDS:
             revision, known = self.state.active_revision(), self._site and self._site.project.revision
@@ -136,7 +136,7 @@ class Worker:
             error=result.error,
         )
 
-    def _look_for_scans(self, site: Site) -> None:
+    def _look_for_scans(self, site: TableResolver) -> None:
         """Sources that no log describes are measured by Spark, which a scheduler has not."""
         if self._scan is not None and not self._scan.done():
             return
@@ -144,7 +144,7 @@ class Worker:
         if names:
             self._scan = self._scouts.submit(self._scanned, site, names)
 
-    def _scanned(self, site: Site, names: frozenset[str]) -> None:
+    def _scanned(self, site: TableResolver, names: frozenset[str]) -> None:
         try:
             with closing(self.workspace.connect()) as state:
                 world = state.world()
