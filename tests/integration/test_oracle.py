@@ -19,7 +19,7 @@ from oracle import expected, holds
 from rounds import Sure
 
 from penstock.engine.values.job import Step
-from penstock.planner.observations import Survey
+from penstock.planner.observations import Observations
 from penstock.planner.readiness.plan import plan
 from penstock.runtime.observe.sources import keep
 from penstock.runtime.place.table_resolver import TableResolver
@@ -66,7 +66,7 @@ class Trial:
         bench = Bench(lambda *_: self.site, self.state, self.engine, step, Sure())
         while True:
             world = reconcile(self.state, self.site, own_worker="w").world
-            survey = Survey(self.site.graph, world)
+            survey = Observations(self.site.graph, world)
             orders = [
                 one
                 for model in self.site.graph.interval_models

@@ -11,7 +11,7 @@ from deployment import Deployment
 from faults import Fault, raising
 
 from penstock.errors import EngineError
-from penstock.planner.observations import Survey
+from penstock.planner.observations import Observations
 from penstock.planner.policy.retry import Die, Ending, Retry, hold_seconds, next_step
 from penstock.planner.readiness.plan import plan
 from penstock.state.database.statements import statements
@@ -144,7 +144,7 @@ def planned(trial: Deployment) -> IntervalSet:
     """What a scheduler would order now."""
     with trial.opened() as workspace:
         [model] = workspace.interval_models(())
-        seen = Survey(workspace.project.graph, workspace.state.world()).observation(model)
+        seen = Observations(workspace.project.graph, workspace.state.world()).observation(model)
     return IntervalSet.of(part for one in plan(seen) if isinstance(one, Order) for part in one.scope)
 
 

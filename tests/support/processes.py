@@ -19,7 +19,7 @@ from typing import IO, Literal, Self
 from deltalake import DeltaTable
 from deployment import Deployment
 
-from penstock.planner.observations import Survey
+from penstock.planner.observations import Observations
 from penstock.planner.readiness.plan import plan
 from penstock.runtime.place.workspace import Workspace
 from penstock.values.models import IntervalModel, Source
@@ -210,7 +210,7 @@ def _unseen(workspace: Workspace, world: World) -> str | None:
 
 
 def _plannable(workspace: Workspace, world: World) -> str | None:
-    survey = Survey(workspace.project.graph, world)
+    survey = Observations(workspace.project.graph, world)
     for model in workspace.project.graph.models.values():
         if isinstance(model, IntervalModel):
             for decision in plan(survey.observation(model)):

@@ -17,7 +17,7 @@ from turns import Process
 from penstock.errors import ConflictError, UnknownModelError
 from penstock.planner.change.consumers import affected
 from penstock.planner.change.reach import carried, covered
-from penstock.planner.observations import Survey
+from penstock.planner.observations import Observations
 from penstock.planner.readiness.plan import plan
 from penstock.state.progress.pins import News
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
@@ -380,7 +380,7 @@ class Life:
         sim = self.simulation
         world = sim.state.world()
         found = [f"{world.events} events"] if world.events else []
-        survey = Survey(sim.site.graph, world)
+        survey = Observations(sim.site.graph, world)
         for model in sim.site.graph.interval_models:
             one, work = world.working.get(model.name), world.work.get(model.name)
             if one is None or one.state == "building":

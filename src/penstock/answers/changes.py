@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.planner.change.consumers import affected
-from penstock.planner.observations import Survey
+from penstock.planner.observations import Observations
 from penstock.planner.readiness.observation import Observation
 from penstock.planner.readiness.plan import plan
 from penstock.runtime.place.definitions import definitions
@@ -60,7 +60,7 @@ def _intervals(workspace: Workspace, world: World, change: Change) -> int:
     model = workspace.project.graph.models.get(change.model)
     if not isinstance(model, IntervalModel):
         return 0
-    seen = Survey(workspace.project.graph, world).observation(model)
+    seen = Observations(workspace.project.graph, world).observation(model)
     if change.change in ("new", "rebuild"):
         seen = Observation(model, seen.inputs)
     return sum(len(order.chunks) for order in plan(seen, most=10**9) if isinstance(order, Order))

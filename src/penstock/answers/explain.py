@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.answers.reopened import row
 from penstock.answers.status import status
 from penstock.errors import UsageError
-from penstock.planner.observations import Survey
+from penstock.planner.observations import Observations
 from penstock.planner.readiness.explain import explain
 from penstock.planner.readiness.observation import Observation
 from penstock.runtime.place.workspace import Workspace
@@ -24,7 +24,7 @@ def explained(workspace: Workspace, name: str, at: str | None) -> dict[str, obje
     if isinstance(model, Source):
         return _source(workspace, model)
     world = workspace.state.world()
-    seen = Survey(workspace.project.graph, world).observation(model)
+    seen = Observations(workspace.project.graph, world).observation(model)
     found = explain(seen, _at(model, at))
     return {
         "model": full,
@@ -80,7 +80,7 @@ def rendered(workspace: Workspace, name: str, at: str | None) -> dict[str, objec
     if isinstance(model, Source):
         raise UsageError(f"{full} is a source: it is observed, nothing is computed for it")
     world = workspace.state.world()
-    seen = Survey(workspace.project.graph, world).observation(model)
+    seen = Observations(workspace.project.graph, world).observation(model)
     found = explain(seen, _at(model, at))
     chunk = found.chunk or _any_chunk(seen)
     choices = found.choices or tuple(group[0].model for group in model.dependencies)

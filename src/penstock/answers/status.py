@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from penstock.answers.pairs import pairs
-from penstock.planner.observations import Survey, stale_cells
+from penstock.planner.observations import Observations, stale_cells
 from penstock.planner.readiness.checks import held_words
 from penstock.planner.readiness.observation import Observation, Wait
 from penstock.planner.readiness.plan import permanent_gaps, plan
@@ -38,7 +38,7 @@ def status(
 ) -> dict[str, object]:
     """`inputs`: by generation what its last accepted attempt read; without it that is left out."""
     models = [site.graph.models[name] for name in names or site.graph.models]
-    survey = Survey(site.graph, world)
+    survey = Observations(site.graph, world)
     return {
         "project": site.project.settings.name,
         "revision": world.revision,
@@ -65,7 +65,7 @@ def _worker(worker: WorkerRecord) -> dict[str, object]:
     }
 
 
-def _source(site: TableResolver, survey: Survey, source: Source) -> dict[str, object]:
+def _source(site: TableResolver, survey: Observations, source: Source) -> dict[str, object]:
     world = survey.world
     record = world.sources.get(source.name)
     axis = (source.axis or SECOND) if source.position else None
@@ -123,7 +123,7 @@ def _watched_through_spark(source: Source, record: SourceRecord) -> str:
 
 
 def _interval(
-    site: TableResolver, survey: Survey, model: IntervalModel, inputs: Mapping[int, Frontier]
+    site: TableResolver, survey: Observations, model: IntervalModel, inputs: Mapping[int, Frontier]
 ) -> dict[str, object]:
     world, seen = survey.world, survey.observation(model)
     generation, work = world.current.get(model.name), world.work.get(model.name, Work())

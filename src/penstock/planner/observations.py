@@ -14,7 +14,7 @@ from penstock.values.models import Graph, IntervalModel, Source
 from penstock.values.records import Generation, SourceRecord, SuspensionRecord, Work, World
 
 
-class Survey:
+class Observations:
     """One moment of the database, seen model by model; what several consumers ask about is worked out once."""
 
     def __init__(self, graph: Graph, world: World) -> None:

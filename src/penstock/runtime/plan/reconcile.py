@@ -9,7 +9,7 @@ from functools import partial
 from penstock.engine.values.job import Step
 from penstock.errors import ConflictError
 from penstock.planner.change.consumers import affected
-from penstock.planner.observations import Survey
+from penstock.planner.observations import Observations
 from penstock.planner.policy.breaker import tries_again
 from penstock.planner.readiness.lanes import repairable
 from penstock.planner.readiness.ready import ready
@@ -88,13 +88,13 @@ def _cutover(state: State, site: TableResolver, world: World) -> tuple[str, ...]
     building = {name for name, generation in world.working.items() if generation.state == "building"}
     if not building or world.revision != site.project.revision:
         return ()
-    survey = Survey(site.graph, world)
+    survey = Observations(site.graph, world)
     if not all(_complete(survey, name) for name in building):
         return ()
     return state.cutover(building, [world.working[name].no for name in building])
 
 
-def _complete(survey: Survey, name: str) -> bool:
+def _complete(survey: Observations, name: str) -> bool:
     """Whether a rebuilt generation holds what the old one can still hold; one that cannot be judged does not."""
     try:
         seen = survey.observation(survey.graph.interval_model(name))

@@ -10,7 +10,7 @@ from typing import Protocol, assert_never
 
 from penstock.engine.values.job import Step
 from penstock.errors import ConflictError, PenstockError, StateError
-from penstock.planner.observations import Survey
+from penstock.planner.observations import Observations
 from penstock.planner.policy.triggers import Due, Triggers
 from penstock.planner.policy.watching import gathered_at
 from penstock.planner.readiness.observation import Observation
@@ -143,7 +143,7 @@ class Scheduler:
         return due
 
     def _enqueue(self, site: TableResolver, world: World, due: Due, slots: tuple[Slot, ...]) -> None:
-        survey = Survey(site.graph, world)
+        survey = Observations(site.graph, world)
         orders: list[Order] = []
         for name, lanes in due.items():
             model = site.graph.models.get(name)
@@ -162,7 +162,7 @@ class Scheduler:
             log("enqueued", tasks=added, models=",".join(sorted({order.model for order in orders})))
 
     def _contained_orders(
-        self, site: TableResolver, survey: Survey, model: IntervalModel, lanes: set[Lane]
+        self, site: TableResolver, survey: Observations, model: IntervalModel, lanes: set[Lane]
     ) -> list[Order]:
         """One model that cannot be planned does not keep the others from it; the next sweep tries it again."""
         try:
@@ -175,7 +175,9 @@ class Scheduler:
             log("planning_failed", "error", model=model.name, error=told.message)
             return []
 
-    def _orders(self, site: TableResolver, survey: Survey, model: IntervalModel, lanes: set[Lane]) -> Iterator[Order]:
+    def _orders(
+        self, site: TableResolver, survey: Observations, model: IntervalModel, lanes: set[Lane]
+    ) -> Iterator[Order]:
         """A lane whose last orders nobody has taken yet gets no more: slow workers make no longer queue."""
         world, name = survey.world, model.name
         full = lanes & world.work.get(name, Work()).waiting

@@ -12,7 +12,7 @@ from datetime import datetime
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from penstock.planner.observations import Survey, superseded
+from penstock.planner.observations import Observations, superseded
 from penstock.planner.policy.breaker import signature, suspended_words
 from penstock.planner.readiness.observation import Observation
 from penstock.planner.readiness.plan import plan
@@ -229,7 +229,7 @@ class _Run:
         return settled.world
 
     def _enqueue(self, world: World) -> int:
-        survey = Survey(self._workspace.project.graph, world)
+        survey = Observations(self._workspace.project.graph, world)
         orders = tuple(order for model in self._models for order in self._orders(survey, model))
         if not orders:
             return 0
@@ -239,7 +239,7 @@ class _Run:
             self._progress.planned(orders)
         return added
 
-    def _orders(self, survey: Survey, model: IntervalModel) -> list[Order]:
+    def _orders(self, survey: Observations, model: IntervalModel) -> list[Order]:
         """A model that cannot be planned fails by itself."""
         try:
             seen = survey.observation(model)

@@ -22,7 +22,7 @@ from penstock.errors import (
     QueryError,
     SparkError,
 )
-from penstock.planner.observations import Survey, without_own
+from penstock.planner.observations import Observations, without_own
 from penstock.planner.readiness.observation import Wait
 from penstock.planner.readiness.plan import recheck
 from penstock.runtime.place.table_resolver import TableResolver
@@ -142,7 +142,7 @@ def _attempt(bench: Bench, lease: Lease) -> Commit | Wait:
         if adopted is not None:
             return _accept(bench, lease, adopted)
     model = site.graph.interval_model(lease.order.model)
-    seen = Survey(site.graph, world).observation(model)
+    seen = Observations(site.graph, world).observation(model)
     verdict = recheck(without_own(seen, lease.order.scope), lease.order)
     if isinstance(verdict, Wait):
         return verdict
