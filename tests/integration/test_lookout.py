@@ -38,7 +38,7 @@ from penstock.runtime.serve import roles
 from penstock.runtime.serve import run as run_module
 from penstock.values.intervals import ranges
 from penstock.values.models import Source
-from penstock.values.records import SourceRecord, World
+from penstock.values.records import SourceRecord, StateView
 
 SOON = "axis: number\ncompleteness: inclusive\nscan: {incremental: 1s, full: 1h}\n"
 COPY = "select n, value from {{ ref('raw.numbers') }}"
@@ -440,7 +440,7 @@ class Watch:
     def __post_init__(self) -> None:
         self.lookout = Lookout(self.workspace.environ, lambda: self.rung.append(True))
 
-    def world(self) -> World:
+    def world(self) -> StateView:
         return self.workspace.state.world()
 
     def due(self) -> set[str]:

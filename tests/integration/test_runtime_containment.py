@@ -34,7 +34,7 @@ from penstock.runtime.serve import run as running
 from penstock.runtime.work import attempt as work
 from penstock.runtime.work import heartbeat
 from penstock.runtime.work.jobs import Wanted
-from penstock.values.records import World
+from penstock.values.records import StateView
 from penstock.values.tasks import Commit
 
 Panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
@@ -156,7 +156,7 @@ def assert_all_is_well(trial: Deployment, models: Iterable[str]) -> None:
                 assert "in throw\\n" in str(failed.log_tail), "the end of the traceback"
 
 
-def done(models: Iterable[str]) -> Callable[[World], bool]:
+def done(models: Iterable[str]) -> Callable[[StateView], bool]:
     return lambda world: all(bool(world.current[f"t.{name}"].covered) for name in models)
 
 

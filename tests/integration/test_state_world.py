@@ -14,7 +14,7 @@ from penstock.state.database.connection import Database
 from penstock.state.progress import folding
 from penstock.state.store import State
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet, ranges
-from penstock.values.records import Definition, World
+from penstock.values.records import Definition, StateView
 from penstock.values.tasks import Lease
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def test_what_a_connection_remembers_is_what_a_new_one_reads(story: Story) -> No
     assert story.stale() == ranges((10, 15), (20, 25))
 
 
-def as_planned(world: World) -> tuple[object, ...]:
+def as_planned(world: StateView) -> tuple[object, ...]:
     return world.working, world.current, world.work, world.paused, world.reopened, world.suspended
 
 

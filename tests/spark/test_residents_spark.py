@@ -30,7 +30,7 @@ from penstock.runtime.serve import roles
 from penstock.runtime.work import heartbeat as beating
 from penstock.values.changes import UNCHANGED
 from penstock.values.intervals import ranges
-from penstock.values.records import AttemptRecord, World
+from penstock.values.records import AttemptRecord, StateView
 
 COPY = "select n, value from {{ ref('raw.events') }}"
 SOON_SECONDS = 10.0
@@ -121,7 +121,7 @@ def test_a_cancelled_task_ends_its_job_within_seconds_and_its_worker_goes_on(
     assert [one.outcome for one in attempts(trial, "slow")] == ["cancelled"]
 
 
-def seen(trial: Deployment) -> World:
+def seen(trial: Deployment) -> StateView:
     with trial.opened() as workspace:
         return workspace.state.world()
 

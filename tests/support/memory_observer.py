@@ -18,7 +18,7 @@ from penstock.state.store import State
 from penstock.values.changes import UNCHANGED, Changed, CommitChanges, LogChanges
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, IntervalSet
 from penstock.values.models import IntervalModel, Source
-from penstock.values.records import Generation, SourceRecord, World
+from penstock.values.records import Generation, SourceRecord, StateView
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class MemoryObserver:
     late_only: bool = True
     """Rows above everything ever seen are news, not changes; an optional input needs to hear of them all the same."""
 
-    def periods(self, site: TableResolver, world: World) -> dict[str, float]:
+    def periods(self, site: TableResolver, world: StateView) -> dict[str, float]:
         return scan_periods(site)
 
-    def look(self, site: TableResolver, names: Collection[str], world: World) -> Iterator[Sight]:
+    def look(self, site: TableResolver, names: Collection[str], world: StateView) -> Iterator[Sight]:
         for name in sorted(names):
             source = site.graph.models.get(name)
             if isinstance(source, Source):
@@ -79,7 +79,7 @@ class MemoryObserver:
         found = [_commit(snapshot, reach) for snapshot in snapshots[after + 1 :]]
         return judged(LogChanges(tuple(one for one in found if one.changed)), known.expired_pos, EVERYTHING)
 
-    def audit(self, site: TableResolver, state: State, world: World) -> tuple[str, ...]:
+    def audit(self, site: TableResolver, state: State, world: StateView) -> tuple[str, ...]:
         """Judge the commits in our tables that no accepted task made, by the rules of the real audit."""
         for name, generation in world.working.items():
             model = site.graph.models.get(name)

@@ -15,7 +15,7 @@ from penstock.runtime.work.jobs import Wanted, readable, renderings
 from penstock.state.store import State
 from penstock.values.intervals import NOTHING, Interval, IntervalSet
 from penstock.values.models import IntervalModel, Source
-from penstock.values.records import CoverRecord, Generation, World
+from penstock.values.records import CoverRecord, Generation, StateView
 from penstock.values.tasks import Frontier, Order, Pin
 
 _NO_PINS: Frontier = {}
@@ -59,7 +59,7 @@ class _Examined:
 
     engine: MemoryEngine
     site: TableResolver
-    world: World
+    world: StateView
     model: IntervalModel
     generation: Generation
 

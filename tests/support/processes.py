@@ -23,7 +23,7 @@ from penstock.planner.observations import Observations
 from penstock.planner.readiness.plan import plan
 from penstock.runtime.place.workspace import Workspace
 from penstock.values.models import IntervalModel, Source
-from penstock.values.records import World
+from penstock.values.records import StateView
 from penstock.values.tasks import Order
 
 PROGRAM = Path(__file__).parent.parent / "crash" / "resident.py"
@@ -200,7 +200,7 @@ def _held(workspace: Workspace) -> str | None:
     return f"held back: {held}" if held else None
 
 
-def _unseen(workspace: Workspace, world: World) -> str | None:
+def _unseen(workspace: Workspace, world: StateView) -> str | None:
     for model in workspace.project.graph.models.values():
         if isinstance(model, Source) and model.location is not None and DeltaTable.is_deltatable(model.location):
             known, newest = world.sources.get(model.name), DeltaTable(model.location).version()
@@ -209,7 +209,7 @@ def _unseen(workspace: Workspace, world: World) -> str | None:
     return None
 
 
-def _plannable(workspace: Workspace, world: World) -> str | None:
+def _plannable(workspace: Workspace, world: StateView) -> str | None:
     survey = Observations(workspace.project.graph, world)
     for model in workspace.project.graph.models.values():
         if isinstance(model, IntervalModel):

@@ -14,7 +14,7 @@ from penstock.engine.values.job import Step
 from penstock.runtime.place.workspace import Workspace, no_step
 from penstock.runtime.process.wakeup import Stop
 from penstock.runtime.serve import roles
-from penstock.values.records import World
+from penstock.values.records import StateView
 
 DEADLINE_SECONDS = 60.0
 Role = Callable[[Workspace, Stop], None]
@@ -66,7 +66,7 @@ def everything(deployment: Deployment, step: Step = no_step) -> Iterator[Residen
         yield resident
 
 
-def until(deployment: Deployment, holds: Callable[[World], bool], seconds: float = DEADLINE_SECONDS) -> World:
+def until(deployment: Deployment, holds: Callable[[StateView], bool], seconds: float = DEADLINE_SECONDS) -> StateView:
     """Wait, woken by whatever changes, until the database shows it."""
     deadline = time.monotonic() + seconds
     with deployment.opened() as workspace:
@@ -78,10 +78,10 @@ def until(deployment: Deployment, holds: Callable[[World], bool], seconds: float
             assert time.monotonic() < deadline, f"not in time: {world.work}"
 
 
-def covers(name: str, end: int) -> Callable[[World], bool]:
+def covers(name: str, end: int) -> Callable[[StateView], bool]:
     """Whether the model has come that far."""
 
-    def holds(world: World) -> bool:
+    def holds(world: StateView) -> bool:
         current = world.current.get(f"t.{name}")
         return bool(current and current.covered and current.covered.edges[-1] >= end and not current.stale)
 

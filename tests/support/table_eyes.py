@@ -9,7 +9,7 @@ from penstock.runtime.observe.audit import audit
 from penstock.runtime.observe.sources import Observer, Seen, scan_periods
 from penstock.runtime.place.table_resolver import TableResolver
 from penstock.state.store import State
-from penstock.values.records import World
+from penstock.values.records import StateView
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +18,11 @@ class TableEyes:
 
     environ: Mapping[str, str]
 
-    def periods(self, site: TableResolver, world: World) -> dict[str, float]:
+    def periods(self, site: TableResolver, world: StateView) -> dict[str, float]:
         return scan_periods(site)
 
-    def look(self, site: TableResolver, names: Collection[str], world: World) -> Iterator[Seen]:
+    def look(self, site: TableResolver, names: Collection[str], world: StateView) -> Iterator[Seen]:
         return Observer(site, None, self.environ, runs_programs=False).look(names, world)
 
-    def audit(self, site: TableResolver, state: State, world: World) -> Iterator[str | None]:
+    def audit(self, site: TableResolver, state: State, world: StateView) -> Iterator[str | None]:
         return audit(site, state, world)

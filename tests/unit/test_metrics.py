@@ -17,7 +17,7 @@ from penstock.planner.readiness.observation import Wait
 from penstock.runtime.process.metrics import Metrics
 from penstock.runtime.process.progress import Finished
 from penstock.values.intervals import Interval, IntervalSet, ranges
-from penstock.values.records import Generation, ScheduleRecord, Slot, SourceRecord, Work, WorkerRecord, World
+from penstock.values.records import Generation, ScheduleRecord, Slot, SourceRecord, StateView, Work, WorkerRecord
 from penstock.values.tasks import Lane, Order
 
 NOW = datetime(2026, 11, 16, 2, 40, tzinfo=UTC)
@@ -36,7 +36,7 @@ def source(model: str, start: int | None, end: int | None) -> SourceRecord:
     return SourceRecord(model, None, None, None, {}, start, end, None, None, None, None, NOW, None)
 
 
-def world(**more: object) -> World:
+def world(**more: object) -> StateView:
     built = {"shop.orders": generation("shop.orders", ranges((0, 40), (50, 90)))}
     usual: dict[str, object] = {
         "at": NOW,
@@ -49,7 +49,7 @@ def world(**more: object) -> World:
         "events": 7,
         "schedules": (ScheduleRecord("shop.orders", "forward", "@hourly", NOW, None),),
     }
-    return World(**(usual | more))  # type: ignore[arg-type]
+    return StateView(**(usual | more))  # type: ignore[arg-type]
 
 
 def worker(name: str, role: str | None) -> WorkerRecord:

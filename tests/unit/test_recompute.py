@@ -12,7 +12,7 @@ from observed import model, partial, strict
 from penstock.planner.change.reach import carried, chunk_count, descendants, gone, recompute
 from penstock.values.intervals import NOTHING, IntervalSet, ranges
 from penstock.values.models import Chunking, Dependency, Graph, IntervalModel, Limits, Source
-from penstock.values.records import Generation, SourceRecord, World
+from penstock.values.records import Generation, SourceRecord, StateView
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCE = Source(name="raw.s", file="s.yml", location="./s", position="n", axis="block")
@@ -33,13 +33,13 @@ CHAIN = Graph.of(
 )
 
 
-def world(held: Mapping[str, IntervalSet], expired: int | None = None) -> World:
+def world(held: Mapping[str, IntervalSet], expired: int | None = None) -> StateView:
     built = {
         name: Generation(no, uuid4(), name, "", "current", "", 0, 1, 1, None, covered=covered, stale=NOTHING)
         for no, (name, covered) in enumerate(held.items())
     }
     seen = SourceRecord("raw.s", "id", 1, None, {}, 0, 100, 1, 1, None, None, NOW, None, expired_pos=expired)
-    return World(
+    return StateView(
         at=NOW,
         revision="r",
         paused=frozenset(),

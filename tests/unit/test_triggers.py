@@ -12,7 +12,7 @@ import pytest
 from penstock.planner.policy.triggers import Due, Triggers
 from penstock.values.intervals import NOTHING, IntervalSet, ranges
 from penstock.values.models import Chunking, Dependency, Fill, Graph, IntervalModel, Schedules, Source
-from penstock.values.records import Generation, SourceRecord, SuspensionRecord, Work, World
+from penstock.values.records import Generation, SourceRecord, StateView, SuspensionRecord, Work
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SWEEP = 60.0
@@ -55,19 +55,19 @@ def generation(
     return Generation(no, UUID(int=no), model, "f", state, model, 0, 1, 1, None, covered, stale)
 
 
-def world(seconds: float = 0, end: int = 100, a: IntervalSet = NOTHING, revision: str = "r", **work: Work) -> World:
+def world(seconds: float = 0, end: int = 100, a: IntervalSet = NOTHING, revision: str = "r", **work: Work) -> StateView:
     working = {
         "t.a": generation(1, "t.a", a),
         "t.b": generation(2, "t.b", NOTHING),
         "t.m": generation(3, "t.m", NOTHING),
     }
     named = {f"t.{name}": one for name, one in work.items()}
-    return World(
+    return StateView(
         NOW + timedelta(seconds=seconds), revision, frozenset(), working, working, {"raw.s": source(end)}, named, 0, ()
     )
 
 
-def due(triggers: Triggers, seen: World, *slots: Any, **more: Any) -> Due:
+def due(triggers: Triggers, seen: StateView, *slots: Any, **more: Any) -> Due:
     return triggers.due(graph(**more), seen, slots, SWEEP)
 
 

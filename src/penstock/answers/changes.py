@@ -13,7 +13,7 @@ from penstock.runtime.place.definitions import definitions
 from penstock.runtime.place.workspace import Workspace
 from penstock.state.store import State
 from penstock.values.models import Graph, IntervalModel
-from penstock.values.records import Change, World
+from penstock.values.records import Change, StateView
 from penstock.values.tasks import Order
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def planned_changes(workspace: Workspace) -> list[dict[str, object]]:
     return [_row(workspace, world, change) for change in changes]
 
 
-def _as_if_kept(graph: Graph, world: World, seen: Sight) -> World:
+def _as_if_kept(graph: Graph, world: StateView, seen: Sight) -> StateView:
     """The world as it would be with what was seen: new bounds, and what was made of changed rows is stale."""
     source = graph.models[seen.record.model]
     working = dict(world.working)
@@ -46,7 +46,7 @@ def _as_if_kept(graph: Graph, world: World, seen: Sight) -> World:
     return replace(world, sources={**world.sources, source.name: seen.record}, working=working)
 
 
-def _row(workspace: Workspace, world: World, change: Change) -> dict[str, object]:
+def _row(workspace: Workspace, world: StateView, change: Change) -> dict[str, object]:
     return {
         "model": change.model,
         "change": change.change,
@@ -56,7 +56,7 @@ def _row(workspace: Workspace, world: World, change: Change) -> dict[str, object
     }
 
 
-def _intervals(workspace: Workspace, world: World, change: Change) -> int:
+def _intervals(workspace: Workspace, world: StateView, change: Change) -> int:
     model = workspace.project.graph.models.get(change.model)
     if not isinstance(model, IntervalModel):
         return 0

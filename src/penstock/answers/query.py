@@ -14,7 +14,7 @@ from penstock.engine.values.job import InputRead
 from penstock.errors import UsageError
 from penstock.project.reading.depth import reading
 from penstock.runtime.place.workspace import Workspace
-from penstock.values.records import World
+from penstock.values.records import StateView
 
 
 def query(
@@ -33,7 +33,7 @@ def _refused(why: object, _: int = 1) -> UsageError:
     return UsageError(f"the query cannot be read: {why}")
 
 
-def _asked(workspace: Workspace, tree: exp.Query, world: World) -> tuple[str, tuple[InputRead, ...]]:
+def _asked(workspace: Workspace, tree: exp.Query, world: StateView) -> tuple[str, tuple[InputRead, ...]]:
     """The query over views, and what they read."""
     reads: dict[str, InputRead] = {}
     for table in _tables(tree):
@@ -95,7 +95,7 @@ def _name(workspace: Workspace, table: exp.Table) -> str:
     )
 
 
-def _read(workspace: Workspace, world: World, name: str, view: str) -> InputRead:
+def _read(workspace: Workspace, world: StateView, name: str, view: str) -> InputRead:
     found = workspace.site.pin(name, world, serving=True)
     if found is None:
         raise UsageError(f"{name} has no rows yet", hint=f"penstock explain {name} says what it waits for")

@@ -17,7 +17,7 @@ from penstock.runtime.place.table_resolver import TableResolver
 from penstock.values.intervals import IntervalSet
 from penstock.values.models import IntervalModel, Source
 from penstock.values.models.axis import SECOND
-from penstock.values.records import Reopened, SourceRecord, Work, WorkerRecord, World
+from penstock.values.records import Reopened, SourceRecord, StateView, Work, WorkerRecord
 from penstock.values.tasks import Frontier, Order
 
 
@@ -31,7 +31,7 @@ class Condition:
 
 def status(
     site: TableResolver,
-    world: World,
+    world: StateView,
     names: tuple[str, ...],
     workers: Iterable[WorkerRecord] = (),
     inputs: Mapping[int, Frontier] | None = None,

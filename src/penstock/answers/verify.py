@@ -15,7 +15,7 @@ from penstock.runtime.place.workspace import Workspace, applied
 from penstock.runtime.work.jobs import Wanted, job, readable
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, Interval, IntervalSet
 from penstock.values.models import IntervalModel
-from penstock.values.records import CoverRecord, Generation, World
+from penstock.values.records import CoverRecord, Generation, StateView
 from penstock.values.tasks import Frontier, Order, Pin
 
 BATCH_CHUNKS = 32
@@ -56,7 +56,7 @@ def verify(
 
 
 def _model(
-    workspace: Workspace, world: World, model: IntervalModel, start: int | None, end: int | None
+    workspace: Workspace, world: StateView, model: IntervalModel, start: int | None, end: int | None
 ) -> ModelVerdict:
     verdict = ModelVerdict(model.name)
     generation = world.current.get(model.name)
@@ -110,7 +110,7 @@ class _Check:
     """One model under examination."""
 
     workspace: Workspace
-    world: World
+    world: StateView
     model: IntervalModel
     generation: Generation
     snapshot: int

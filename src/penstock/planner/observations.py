@@ -11,13 +11,13 @@ from penstock.planner.readiness.grid import Grid
 from penstock.planner.readiness.observation import Input, Observation
 from penstock.values.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet
 from penstock.values.models import Graph, IntervalModel, Source
-from penstock.values.records import Generation, SourceRecord, SuspensionRecord, Work, World
+from penstock.values.records import Generation, SourceRecord, StateView, SuspensionRecord, Work
 
 
 class Observations:
     """One moment of the database, seen model by model; what several consumers ask about is worked out once."""
 
-    def __init__(self, graph: Graph, world: World) -> None:
+    def __init__(self, graph: Graph, world: StateView) -> None:
         self.graph, self.world = graph, world
         self._inputs: dict[str, Input] = {}
 
@@ -53,7 +53,7 @@ def stale_cells(model: IntervalModel, generation: Generation) -> IntervalSet:
     return cells & generation.covered if cells else NOTHING
 
 
-def superseded(revision: str, world: World) -> bool:
+def superseded(revision: str, world: StateView) -> bool:
     """Whether another revision is active: the tables are no longer those that this one's queries fill."""
     return world.revision not in (None, revision)
 

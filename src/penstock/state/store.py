@@ -36,9 +36,9 @@ from penstock.values.records import (
     ReopeningRecord,
     Slot,
     SourceRecord,
+    StateView,
     TaskRecord,
     WorkerRecord,
-    World,
 )
 from penstock.values.tasks import Cost, Frontier, Lease, Order
 
@@ -127,10 +127,10 @@ class State:
 
     # looking
 
-    def world(self, dead_since: datetime | None = None) -> World:
+    def world(self, dead_since: datetime | None = None) -> StateView:
         return world.read_world(self.database, dead_since, self._remembered())
 
-    def lineage(self, model: str) -> World:
+    def lineage(self, model: str) -> StateView:
         """The world as far as it concerns one model: it and all that it is made of, without schedules."""
         return world.read_lineage(self.database, model, self._remembered())
 

@@ -15,9 +15,9 @@ from penstock.values.records import (
     GenerationHead,
     ScheduleRecord,
     SourceRecord,
+    StateView,
     SuspensionRecord,
     Work,
-    World,
 )
 from penstock.values.tasks import Lane
 
@@ -103,7 +103,7 @@ class Memory:
         self.generations, self.doing, self.folds = {}, {}, {}
 
 
-def read_world(database: Database, dead_since: datetime | None, memory: Memory) -> World:
+def read_world(database: Database, dead_since: datetime | None, memory: Memory) -> StateView:
     """One moment, in a number of statements that does not grow; of what `memory` has only what changed since."""
     with database.looking():
         moment = _moment(database, memory, dead_since)
@@ -125,7 +125,7 @@ def read_world(database: Database, dead_since: datetime | None, memory: Memory) 
     return replace(seen, work=_work(seen, doing))
 
 
-def read_lineage(database: Database, model: str, memory: Memory) -> World:
+def read_lineage(database: Database, model: str, memory: Memory) -> StateView:
     """The same of one model and of all that it is made of: what an attempt asks."""
     with database.looking():
         moment = database.rows("world_moment", _Moment, since=None)[0]
@@ -228,13 +228,13 @@ def _tasks(database: Database, generations: Iterable[int], dead_since: datetime 
     return {no: tuple(mine) for no, mine in tasks.items()}
 
 
-def _work(seen: World, doing: Mapping[int, _Doing]) -> dict[str, Work]:
+def _work(seen: StateView, doing: Mapping[int, _Doing]) -> dict[str, Work]:
     return {model: doing[generation.no].work for model, generation in seen.working.items()}
 
 
 def _seen(
     database: Database, moment: _Moment, generations: Mapping[int, Generation], models: Sequence[str] | None
-) -> World:
+) -> StateView:
     """All but the work, which takes longer to think about than a transaction may be idle."""
     current = {one.model: one for one in generations.values() if one.state == "current"}
     working = current | {one.model: one for one in generations.values() if one.state == "building"}
@@ -242,7 +242,7 @@ def _seen(
     sources = database.rows("world_sources", SourceRecord, models=models)
     schedules = database.rows("world_schedules", ScheduleRecord) if models is None else []
     suspended = database.rows("world_suspensions", SuspensionRecord, generations=numbers)
-    return World(
+    return StateView(
         at=moment.at,
         revision=moment.revision,
         paused=frozenset(moment.paused),

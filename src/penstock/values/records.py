@@ -170,7 +170,7 @@ class SuspensionRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class StateView:
     """Everything a round of planning looks at, read in one transaction."""
 
     at: datetime

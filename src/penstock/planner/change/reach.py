@@ -9,7 +9,7 @@ from penstock.planner.change.consumers import affected, positioned
 from penstock.planner.readiness.grid import Grid
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
 from penstock.values.models import Graph, IntervalModel
-from penstock.values.records import World
+from penstock.values.records import StateView
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def chunk_count(model: IntervalModel, scope: IntervalSet) -> int:
     return sum(1 for run in cells for _ in grid.downwards(run))
 
 
-def gone(graph: Graph, world: World, model: IntervalModel) -> IntervalSet:
+def gone(graph: Graph, world: StateView, model: IntervalModel) -> IntervalSet:
     """What nobody should ask for again: rows it was made of have left their source at the old end."""
     sources = [group[0].model for group in model.dependencies if len(group) == 1]
     expired = [
@@ -57,12 +57,12 @@ def gone(graph: Graph, world: World, model: IntervalModel) -> IntervalSet:
     return below.outward(Grid.of(model.interval).cell)
 
 
-def covered(world: World, name: str) -> IntervalSet:
+def covered(world: StateView, name: str) -> IntervalSet:
     generation = world.working.get(name)
     return generation.covered if generation else NOTHING
 
 
-def carried(graph: Graph, world: World, changed: Mapping[str, IntervalSet]) -> dict[str, IntervalSet]:
+def carried(graph: Graph, world: StateView, changed: Mapping[str, IntervalSet]) -> dict[str, IntervalSet]:
     """What of every descendant may differ because `changed` does, hop by hop, within what is covered."""
     found = dict(changed)
     for name, model in graph.models.items():

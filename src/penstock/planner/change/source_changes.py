@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.values.changes import UNCHANGED, Changed, CommitChanges, LogChanges, merged
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.values.models import Dependency, Graph, IntervalModel, Source
-from penstock.values.records import SourceRecord, World
+from penstock.values.records import SourceRecord, StateView
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ def anybody_cares(source: Source, graph: Graph) -> bool:
     return source.position is not None or any(one.on_change == "rerun" for _, one in _readings(source, graph))
 
 
-def interesting(source: Source, graph: Graph, world: World) -> IntervalSet:
+def interesting(source: Source, graph: Graph, world: StateView) -> IntervalSet:
     """The positions of a source that went into what its readers have covered or are working on."""
     read = NOTHING
     for model, dependency in _readings(source, graph):
@@ -38,7 +38,7 @@ def interesting(source: Source, graph: Graph, world: World) -> IntervalSet:
     return read
 
 
-def newest(source: Source, graph: Graph, world: World, length: int) -> Changed:
+def newest(source: Source, graph: Graph, world: StateView, length: int) -> Changed:
     """The last stretch of what the readers of a source have covered."""
     ends = [_covered(model, world).end for model, _ in _readings(source, graph)]
     end = max((end for end in ends if end is not None), default=None)
@@ -120,7 +120,7 @@ def _readings(source: Source, graph: Graph) -> list[tuple[IntervalModel, Depende
     return [(model, one) for model in graph.interval_models for one in model.inputs if one.model == source.name]
 
 
-def _covered(model: IntervalModel, world: World) -> IntervalSet:
+def _covered(model: IntervalModel, world: StateView) -> IntervalSet:
     """By what is being built and by what is served."""
     covered = NOTHING
     for generation in (world.working.get(model.name), world.current.get(model.name)):

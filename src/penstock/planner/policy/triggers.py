@@ -9,7 +9,7 @@ from datetime import datetime
 from penstock.planner.readiness.lanes import LANES
 from penstock.values.intervals import NOTHING, IntervalSet
 from penstock.values.models import Graph, IntervalModel, Source
-from penstock.values.records import Generation, SourceRecord, Work, World
+from penstock.values.records import Generation, SourceRecord, StateView, Work
 from penstock.values.tasks import Lane
 
 Due = dict[str, set[Lane]]
@@ -40,7 +40,7 @@ class Triggers:
     _swept: datetime | None = None
     _revision: str | None = None
 
-    def due(self, graph: Graph, world: World, slots: Iterable[tuple[str, Lane]], sweep_seconds: float) -> Due:
+    def due(self, graph: Graph, world: StateView, slots: Iterable[tuple[str, Lane]], sweep_seconds: float) -> Due:
         """Every change upstream and every slot; all models when it is time to sweep, or nothing is known yet."""
         sweep = (
             self._swept is None
@@ -62,7 +62,7 @@ class Triggers:
         self._own, self._sources = own, sources
         return found
 
-    def _same_or_new(self, name: str, world: World) -> _Own:
+    def _same_or_new(self, name: str, world: StateView) -> _Own:
         """As it was before, if the database has nothing new of it."""
         before = self._own.get(name)
         if before is None or (before.paused, before.suspended) != (name in world.paused, name in world.suspended):
@@ -111,7 +111,7 @@ def _scheduled(model: IntervalModel, lane: Lane) -> bool:
     return {"forward": model.schedules.forwardfill, "backfill": model.schedules.backfill}.get(lane) is not None
 
 
-def _state(name: str, world: World) -> _Own:
+def _state(name: str, world: StateView) -> _Own:
     generation, work = world.working.get(name), world.work.get(name, Work())
     return _Own(
         generation=generation.no if generation else None,
@@ -134,6 +134,6 @@ def _bounds(record: SourceRecord | None) -> tuple[object, ...]:
     return () if record is None else (record.table_id, record.min_pos, record.end_pos, record.observed_at is not None)
 
 
-def _rebuilding(name: str, world: World) -> bool:
+def _rebuilding(name: str, world: StateView) -> bool:
     generation = world.working.get(name)
     return generation is not None and generation.state == "building"

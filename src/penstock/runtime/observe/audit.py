@@ -18,7 +18,7 @@ from penstock.runtime.process.containment import contained
 from penstock.state.store import State
 from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.models import IntervalModel
-from penstock.values.records import Generation, World
+from penstock.values.records import Generation, StateView
 
 if TYPE_CHECKING:
     from penstock.engine.commit.evict import Table
@@ -85,7 +85,7 @@ class Eviction:
         return self.model.name
 
 
-def audit(site: TableResolver, state: State, world: World) -> Iterator[str | None]:
+def audit(site: TableResolver, state: State, world: StateView) -> Iterator[str | None]:
     """Judge the commits in our tables that no accepted task made, one table per step; why it could not be looked at.
 
     OPTIMIZE and its like are accepted. What else touched rows of ours raises an invalidation: they are computed again.
@@ -95,7 +95,7 @@ def audit(site: TableResolver, state: State, world: World) -> Iterator[str | Non
         yield evicted(site, state, told, staged_or_error(site, told)) if isinstance(told, Eviction) else told
 
 
-def own_tables(site: TableResolver, state: State, world: World) -> Iterator[OwnTable]:
+def own_tables(site: TableResolver, state: State, world: StateView) -> Iterator[OwnTable]:
     """Each as it is known when its turn comes."""
     read_at = time.monotonic()
     for name in tuple(world.working):

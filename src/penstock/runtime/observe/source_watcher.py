@@ -35,7 +35,7 @@ from penstock.runtime.process.pool import Pool
 from penstock.state.store import State
 from penstock.values.changes import UNCHANGED
 from penstock.values.models import Source
-from penstock.values.records import World
+from penstock.values.records import StateView
 
 LOOK_SECONDS = 10.0
 """Then others have their turn; what was seen is kept."""
@@ -103,7 +103,7 @@ class Lookout:
     _audits: SimpleQueue[tuple[_Key, _Conclude]] = field(default_factory=SimpleQueue)
     """What was seen of our own tables in this audit: an earlier one has left nothing here."""
 
-    def periods(self, site: TableResolver, world: World) -> dict[str, float]:
+    def periods(self, site: TableResolver, world: StateView) -> dict[str, float]:
         """How soon after the last look each source may be looked at again; not those at rest, or under way."""
         self._follow(site, world)
         found, now = scan_periods(site), time.monotonic()
@@ -114,7 +114,7 @@ class Lookout:
                 del found[name]
         return {name: seconds for name, seconds in found.items() if not self._pool.busy((_Act.LOOK, name))}
 
-    def look(self, site: TableResolver, names: Collection[str], world: World) -> Iterator[Seen]:
+    def look(self, site: TableResolver, names: Collection[str], world: StateView) -> Iterator[Seen]:
         """Begin to look at these sources; what was seen meanwhile, of these or others."""
         observer = Observer(site, None, self.environ, runs_programs=False)
         for name in sorted(names):
@@ -135,7 +135,7 @@ class Lookout:
             if not any(self._pool.busy((_Act.LOOK, name)) for name in names):
                 until = 0.0
 
-    def audit(self, site: TableResolver, state: State, world: World) -> Iterator[Audited]:
+    def audit(self, site: TableResolver, state: State, world: StateView) -> Iterator[Audited]:
         """Threads read and write our own tables; what follows is decided by whoever asks."""
         self._audits = SimpleQueue()
         tables = own_tables(site, state, world)
@@ -206,7 +206,7 @@ class Lookout:
             watched.news = True
             self.ring()
 
-    def _follow(self, site: TableResolver, world: World) -> None:
+    def _follow(self, site: TableResolver, world: StateView) -> None:
         """Glance at the logs that are known, from the snapshots on that are known."""
         now, storage = time.monotonic(), site.project.settings.target.storage
         found: dict[str, _Watched] = {}
@@ -223,7 +223,7 @@ class Lookout:
             found[source.name] = _Watched(place, storage, period, record.snapshot, record.table_id, now, due)
         self._watched = found
 
-    def _look(self, observer: Observer, name: str, world: World) -> None:
+    def _look(self, observer: Observer, name: str, world: StateView) -> None:
         watched = self._watched.get(name)
         last: Seen | None = None
         try:
@@ -242,7 +242,7 @@ class Lookout:
             # it was this file before the look, and the look found this snapshot: they belong together
             watched.mark, watched.marked = before, time.monotonic()
 
-    def _hanging(self, site: TableResolver, world: World) -> Iterator[Sight]:
+    def _hanging(self, site: TableResolver, world: StateView) -> Iterator[Sight]:
         """Sources that do not answer; each is told of once."""
         for key in self._auditors.hanging():
             said = f"{key[1]}: its table has not answered for {HANGING_SECONDS:.0f} seconds"

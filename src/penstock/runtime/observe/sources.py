@@ -42,7 +42,7 @@ from penstock.values.changes import UNCHANGED, Changed
 from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.models import Source
 from penstock.values.models.axis import SECOND
-from penstock.values.records import SourceRecord, World
+from penstock.values.records import SourceRecord, StateView
 
 if TYPE_CHECKING:
     from penstock.engine.spark.only_spark import ForeignSeen
@@ -113,7 +113,7 @@ class Observer:
     runs_programs: bool = True
     """False: nobody may wait for somebody's program; a source that has one is left out like one that needs a scan."""
 
-    def look(self, names: Collection[str], world: World, seconds: float = math.inf) -> Iterator[Seen]:
+    def look(self, names: Collection[str], world: StateView, seconds: float = math.inf) -> Iterator[Seen]:
         """The named sources as they are now, and where their rows are no longer what they were.
 
         One that cannot be read keeps its old bounds, and says why. A long log is walked in slices, and left where it is
@@ -127,7 +127,7 @@ class Observer:
                 except _SparkOnlyError:
                     yield NeedsSpark(name)
 
-    def _slices(self, source: Source, known: SourceRecord, world: World, seconds: float) -> Iterator[Sight]:
+    def _slices(self, source: Source, known: SourceRecord, world: StateView, seconds: float) -> Iterator[Sight]:
         most, until = FIRST_SLICE, time.monotonic() + seconds
         while True:
             began = time.monotonic()
@@ -138,7 +138,7 @@ class Observer:
                 return
             known, most = sight.record, next_slice(most, now - began)
 
-    def _observe(self, source: Source, known: SourceRecord, world: World, most: int) -> Sight:
+    def _observe(self, source: Source, known: SourceRecord, world: StateView, most: int) -> Sight:
         more = False
         try:
             if by_log(source):
@@ -160,7 +160,7 @@ class Observer:
             record = replace(record, ignored_rows=None, ignored_since=None)
         return Sight(known, record, noticed.changed, more)
 
-    def _noticed(self, source: Source, known: SourceRecord, record: SourceRecord, world: World) -> Noticed:
+    def _noticed(self, source: Source, known: SourceRecord, record: SourceRecord, world: StateView) -> Noticed:
         """Where rows are no longer what they were when the source was last seen."""
         graph = self.site.graph
         if known.observed_at is None or not anybody_cares(source, graph):
@@ -174,7 +174,7 @@ class Observer:
             return Noticed(UNCHANGED, known.expired_pos)
         return self._between(source, known.snapshot, record, world)
 
-    def _between(self, source: Source, after: int, record: SourceRecord, world: World) -> Noticed:
+    def _between(self, source: Source, after: int, record: SourceRecord, world: StateView) -> Noticed:
         from penstock.engine.observe.changes import log_changes
 
         assert record.snapshot is not None  # noqa: S101
@@ -186,7 +186,7 @@ class Observer:
         found = log_changes(location, column, after, record.snapshot, interesting=read, storage=storage)
         return judged(found, record.expired_pos, read)
 
-    def _fed(self, source: Source, after: int, record: SourceRecord, world: World) -> Noticed:
+    def _fed(self, source: Source, after: int, record: SourceRecord, world: StateView) -> Noticed:
         """The same by the change feed of a table that only Spark can read; without one nobody knows."""
         column, graph = position_column(source), self.site.graph
         assert record.snapshot is not None and self.scanner is not None  # noqa: S101

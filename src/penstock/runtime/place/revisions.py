@@ -9,7 +9,7 @@ from penstock.project import Project, cache_of, unpack
 from penstock.runtime.place.definitions import unbundled
 from penstock.runtime.place.table_resolver import TableResolver
 from penstock.state.store import State
-from penstock.values.records import World
+from penstock.values.records import StateView
 
 
 class Revisions:
@@ -20,7 +20,7 @@ class Revisions:
         self._lock = threading.Lock()
         self._site: TableResolver | None = None
 
-    def site(self, world: World, state: State) -> TableResolver | None:
+    def site(self, world: StateView, state: State) -> TableResolver | None:
         """None: nothing was ever applied."""
         if world.revision is None:
             return None

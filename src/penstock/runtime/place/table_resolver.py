@@ -11,7 +11,7 @@ from penstock.project import Project
 from penstock.values.intervals import IntervalSet
 from penstock.values.models import Graph, Model, Source
 from penstock.values.models.axis import SECOND
-from penstock.values.records import World
+from penstock.values.records import StateView
 from penstock.values.tasks import Pin
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class TableResolver:
         """A stored pin with the place where its table lies now."""
         return replace(pin, location=self.table(pin.location) if pin.generation else self.project.resolve(pin.location))
 
-    def pin(self, name: str, world: World, *, serving: bool = False) -> Pin | None:
+    def pin(self, name: str, world: StateView, *, serving: bool = False) -> Pin | None:
         """An input as it may be read: sources as observed, ours as accepted; None when there is nothing to read.
 
         While a model is rebuilt, its consumers read the new generation and `serving` readers the old one.

@@ -18,7 +18,7 @@ from penstock.runtime.place.definitions import bundle, definitions
 from penstock.runtime.place.table_resolver import TableResolver
 from penstock.state.store import State
 from penstock.values.models import IntervalModel, Model
-from penstock.values.records import Change, World
+from penstock.values.records import Change, StateView
 
 if TYPE_CHECKING:
     from penstock.engine.delta import DeltaEngine
@@ -169,7 +169,7 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
     return base / "penstock"
 
 
-def applied(workspace: Workspace, world: World) -> None:
+def applied(workspace: Workspace, world: StateView) -> None:
     """That the tables were built from the files as they are now; a UsageError when they were not."""
     if superseded(workspace.project.revision, world):
         raise UsageError("the project was changed since it was applied", hint="penstock run builds what changed first")

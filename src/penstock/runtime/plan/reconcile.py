@@ -20,12 +20,12 @@ from penstock.runtime.process.logs import log
 from penstock.state.store import State
 from penstock.values.intervals import IntervalSet
 from penstock.values.models import Graph
-from penstock.values.records import World
+from penstock.values.records import StateView
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    world: World
+    world: StateView
     reaped: int
     """Tasks whose workers are gone."""
     took_over: tuple[str, ...]
@@ -62,7 +62,7 @@ def _affected(graph: Graph, step: Step, child: str, parent: str, changed: Interv
     return affected(graph.interval_model(child), graph.models[parent], changed)
 
 
-def _go_on(state: State, world: World, dead_since: datetime | None) -> int:
+def _go_on(state: State, world: StateView, dead_since: datetime | None) -> int:
     """Let suspended models be tried again whose inputs have changed, or whose fault may have passed; how many.
 
     A run, which does not try again what died in it, does not wait for a fault of its own time either.
@@ -83,7 +83,7 @@ def _go_on(state: State, world: World, dead_since: datetime | None) -> int:
     return len(due)
 
 
-def _cutover(state: State, site: TableResolver, world: World) -> tuple[str, ...]:
+def _cutover(state: State, site: TableResolver, world: StateView) -> tuple[str, ...]:
     """Let rebuilt generations take over, all in one transaction, once they hold what the old ones can still hold."""
     building = {name for name, generation in world.working.items() if generation.state == "building"}
     if not building or world.revision != site.project.revision:

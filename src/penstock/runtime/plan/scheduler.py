@@ -28,7 +28,7 @@ from penstock.state.queue.schedules import due_slots
 from penstock.state.store import State
 from penstock.values.intervals import IntervalSet
 from penstock.values.models import IntervalModel, Source
-from penstock.values.records import Slot, Work, World
+from penstock.values.records import Slot, StateView, Work
 from penstock.values.tasks import Lane, Order
 
 LONGEST_PAUSE_SECONDS = 5.0
@@ -42,13 +42,13 @@ FORWARD_PAUSE_SECONDS = 10.0
 class Eyes(Protocol):
     """What a scheduler asks of the tables themselves."""
 
-    def periods(self, site: TableResolver, world: World) -> Mapping[str, float]:
+    def periods(self, site: TableResolver, world: StateView) -> Mapping[str, float]:
         """How soon after the last look each source may be looked at again; left out: there is no need."""
 
-    def look(self, site: TableResolver, names: Collection[str], world: World) -> Iterable[Seen]:
+    def look(self, site: TableResolver, names: Collection[str], world: StateView) -> Iterable[Seen]:
         """What there is to say of sources: of these as they are now, or of others that were asked for before."""
 
-    def audit(self, site: TableResolver, state: State, world: World) -> Iterable[Audited]:
+    def audit(self, site: TableResolver, state: State, world: StateView) -> Iterable[Audited]:
         """Judge what others wrote into our tables, one after the other; why one could not be looked at."""
 
 
@@ -103,7 +103,7 @@ class Scheduler:
         self.metrics.round_ended(time.monotonic() - began)
         return self._pause(site, world)
 
-    def _look(self, site: TableResolver, world: World) -> None:
+    def _look(self, site: TableResolver, world: StateView) -> None:
         names = self.state.claim_looks(self.eyes.periods(site, world))
         for seen in self.eyes.look(site, names, world):
             match seen:
@@ -114,7 +114,7 @@ class Scheduler:
                 case _:
                     assert_never(seen)
 
-    def _keep(self, sight: Sight, world: World) -> None:
+    def _keep(self, sight: Sight, world: StateView) -> None:
         record, known = sight.record, world.sources.get(sight.record.model)
         keep(self.state, sight)
         self.metrics.looked(record.model, record.error is None)
@@ -124,7 +124,7 @@ class Scheduler:
             log("late_rows_ignored", "warning", model=record.model, rows=record.ignored_rows, below=record.expired_pos)
         self.step("looked")
 
-    def _settled(self, site: TableResolver) -> World:
+    def _settled(self, site: TableResolver) -> StateView:
         settled = reconcile(self.state, site, own_worker=self.own_worker, step=self.step)
         self.step("settled")
         if settled.reaped:
@@ -133,7 +133,7 @@ class Scheduler:
             log("took_over", models=",".join(settled.took_over))
         return settled.world
 
-    def _due(self, site: TableResolver, world: World, slots: Iterable[Slot]) -> Due:
+    def _due(self, site: TableResolver, world: StateView, slots: Iterable[Slot]) -> Due:
         settings = site.project.settings.scheduler
         fired = [(slot.model, slot.lane) for slot in slots if slot.model in site.graph.models]
         due = self._triggers.due(site.graph, world, fired, settings.sweep_seconds)
@@ -142,7 +142,7 @@ class Scheduler:
         self._later, self._full, self._later_seconds = {}, {}, 1.0
         return due
 
-    def _enqueue(self, site: TableResolver, world: World, due: Due, slots: tuple[Slot, ...]) -> None:
+    def _enqueue(self, site: TableResolver, world: StateView, due: Due, slots: tuple[Slot, ...]) -> None:
         survey = Observations(site.graph, world)
         orders: list[Order] = []
         for name, lanes in due.items():
@@ -213,7 +213,7 @@ class Scheduler:
                 times[name] = world.at
         yield from found
 
-    def _gathers(self, site: TableResolver, world: World, name: str, repairs: IntervalSet) -> float:
+    def _gathers(self, site: TableResolver, world: StateView, name: str, repairs: IntervalSet) -> float:
         """How long repairs wait: what changes once often changes again, unless a person or a parent asks."""
         reopened = self.state.reopened(world.working[name].no, repairs)
         if reopened is None or not reopened.gathers:
@@ -227,7 +227,7 @@ class Scheduler:
         paced = model.interval.min == 0 and model.schedules.forwardfill is None
         return paced and last is not None and now - last < timedelta(seconds=FORWARD_PAUSE_SECONDS)
 
-    def _audit(self, site: TableResolver, world: World) -> None:
+    def _audit(self, site: TableResolver, world: StateView) -> None:
         """Once per sweep, a few tables in every round: planning does not wait for all of them."""
         if self._auditing is None and _passed(self._audited, world.at, site.project.settings.scheduler.sweep_seconds):
             self._audited = world.at
@@ -244,7 +244,7 @@ class Scheduler:
                 if isinstance(problem, str):
                     log("audit", "warning", found=problem)
 
-    def _pause(self, site: TableResolver, world: World) -> float:
+    def _pause(self, site: TableResolver, world: StateView) -> float:
         settings = site.project.settings.scheduler
         slots = [(one.next_at - world.at).total_seconds() for one in world.schedules]
         looks = [m.incremental_scan_seconds for m in site.graph.models.values() if isinstance(m, Source)]

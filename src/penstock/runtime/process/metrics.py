@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from penstock.planner.readiness.observation import Wait
 from penstock.runtime.process.progress import Finished
-from penstock.values.records import Slot, Work, WorkerRecord, World
+from penstock.values.records import Slot, StateView, Work, WorkerRecord
 from penstock.values.tasks import Order
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -98,7 +98,7 @@ class Metrics:
 
     # what is there
 
-    def saw(self, world: World) -> None:
+    def saw(self, world: StateView) -> None:
         """Show this moment of the database until the next one is seen."""
         self._seen.world = world
 
@@ -116,7 +116,7 @@ class _Seen(Collector):
     """Gauges of what was last read. They are made when somebody asks, so what is gone leaves no series behind."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.world: World | None = None
+        self.world: StateView | None = None
         self.workers: Mapping[str, int] = {}
         self.gaps: dict[str, dict[str, int]] = {}
         self._clock = clock
@@ -174,7 +174,7 @@ def _by(work: Mapping[str, Work], count: Callable[[Work], int]) -> Series:
     return {(name,): count(one) for name, one in work.items()}
 
 
-def _bounds(world: World | None) -> Series:
+def _bounds(world: StateView | None) -> Series:
     """Of tables that are served and of sources; what holds nothing has none."""
     if world is None:
         return {}

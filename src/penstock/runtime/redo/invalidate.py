@@ -17,7 +17,7 @@ from penstock.state.progress.pins import News
 from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.models import IntervalModel, Model, Source
 from penstock.values.models.axis import SECOND
-from penstock.values.records import Asking, World
+from penstock.values.records import Asking, StateView
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def _same(table: Model, ranges: IntervalSet, row_filter: str | None, words: Word
     )
 
 
-def _whole(workspace: Workspace, world: World, name: str, scope: IntervalSet) -> IntervalSet:
+def _whole(workspace: Workspace, world: StateView, name: str, scope: IntervalSet) -> IntervalSet:
     """The whole cells that are computed as one; what is only under way has none yet."""
     cells = scope.outward(Grid.of(workspace.project.graph.interval_model(name).interval).cell)
     return (cells & covered(world, name)) | scope
@@ -141,7 +141,7 @@ def _news(workspace: Workspace, table: Model, ranges: IntervalSet, key: str | No
 
 
 def _ranges(
-    workspace: Workspace, table: Model, world: World, within: IntervalSet | None, row_filter: str | None
+    workspace: Workspace, table: Model, world: StateView, within: IntervalSet | None, row_filter: str | None
 ) -> IntervalSet:
     if table.position is None:
         if within is not None or row_filter is not None:

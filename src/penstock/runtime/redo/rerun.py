@@ -13,7 +13,7 @@ from penstock.runtime.redo.matching import condition, matching
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
 from penstock.values.models import IntervalModel
 from penstock.values.models.axis import shown
-from penstock.values.records import World
+from penstock.values.records import StateView
 
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 _MANY = 100_000
@@ -112,12 +112,12 @@ def retry(workspace: Workspace, rerun: Rerun, actor: str) -> None:
             state.resume_task(task.id, actor)
 
 
-def _matched(workspace: Workspace, model: IntervalModel, world: World, where: str) -> IntervalSet:
+def _matched(workspace: Workspace, model: IntervalModel, world: StateView, where: str) -> IntervalSet:
     pin = workspace.site.pin(model.name, world)
     return NOTHING if pin is None else matching(workspace, model.name, pin, where, Grid.of(model.interval).cell)
 
 
-def _held(world: World, model: IntervalModel) -> str:
+def _held(world: StateView, model: IntervalModel) -> str:
     held = covered(world, model.name)
     first, last = held.first, held.end
     return "nothing" if first is None or last is None else f"{shown(first, model.axis)} .. {shown(last, model.axis)}"

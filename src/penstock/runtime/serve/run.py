@@ -27,7 +27,7 @@ from penstock.runtime.process.progress import Finished, Progress
 from penstock.state.store import State
 from penstock.values.intervals import NOTHING, IntervalSet
 from penstock.values.models import IntervalModel, Source
-from penstock.values.records import World
+from penstock.values.records import StateView
 from penstock.values.tasks import Lease, Order
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def observe(workspace: Workspace, progress: Progress) -> datetime:
     return world.at
 
 
-def _seen(observer: Observer, world: World) -> Generator[Seen, None, None]:
+def _seen(observer: Observer, world: StateView) -> Generator[Seen, None, None]:
     """Every source as it is, as soon as it is seen: none waits for the store of another.
 
     Whoever leaves before the end waits for the looks under way, and no other is begun: they use what is closed next.
@@ -142,7 +142,7 @@ def _running(
     def lost(lease: Lease) -> None:
         cancel(workspace.engine, lease)
 
-    def site(world: World, _: State) -> TableResolver | None:
+    def site(world: StateView, _: State) -> TableResolver | None:
         return None if superseded(workspace.project.revision, world) else workspace.site
 
     def staff() -> Crew:
@@ -201,7 +201,7 @@ class _Run:
         while self._crew is not None and self._crew.leases:
             self._collect(self._crew, summary)
 
-    def _count_dead(self, world: World, summary: Summary) -> None:
+    def _count_dead(self, world: StateView, summary: Summary) -> None:
         """A task may die without an attempt of ours: lost twice by other workers, for example."""
         dead = {name: work for name, work in world.work.items() if name in self._names and work.dead_tasks}
         summary.failed = sum(work.dead_tasks for work in dead.values()) + len(self._unplannable)
@@ -216,7 +216,7 @@ class _Run:
             summary.errors = [said for said in summary.errors if said.split(" ", 1)[0] != name] + [f"{name} {words}"]
             summary.failed += not dead.get(name)
 
-    def _look(self) -> World:
+    def _look(self) -> StateView:
         """The world as it is after everything that can be settled without Spark."""
         world = self._state.world(self._since)
         if superseded(self._workspace.project.revision, world):
@@ -228,7 +228,7 @@ class _Run:
             self._progress.note(f"the rebuilt {', '.join(settled.took_over)} took over")
         return settled.world
 
-    def _enqueue(self, world: World) -> int:
+    def _enqueue(self, world: StateView) -> int:
         survey = Observations(self._workspace.project.graph, world)
         orders = tuple(order for model in self._models for order in self._orders(survey, model))
         if not orders:
@@ -251,7 +251,7 @@ class _Run:
             self._unplannable[model.name] = contained(error, model=model.name).message
             return []
 
-    def _claim(self, world: World, added: int) -> None:
+    def _claim(self, world: StateView, added: int) -> None:
         waits = added or any(work.queued or work.retrying for name, work in world.work.items() if name in self._names)
         if self._crew is None and waits:
             self._crew = self._staff()
@@ -264,7 +264,7 @@ class _Run:
             summary.add(result, self._workspace.project.graph.interval_model(lease.order.model).axis)
             self._progress.finished(result)
 
-    def _wait_for_others(self, world: World) -> bool:
+    def _wait_for_others(self, world: StateView) -> bool:
         """Whether somebody (or our own retry) still has work that may make more work."""
         own = {name: w for name, w in world.work.items() if name in self._names}
         # nobody claims the tasks of a paused or suspended model: only what runs already will end

@@ -33,7 +33,7 @@ from penstock.runtime.process.retrying import patiently
 from penstock.runtime.work.jobs import Wanted, job, readable
 from penstock.state.store import State
 from penstock.values.intervals import Interval
-from penstock.values.records import Generation, World
+from penstock.values.records import Generation, StateView
 from penstock.values.tasks import Commit, Cost, Lease, Order
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Holding(Protocol):
 class Bench:
     """Everything a worker works with."""
 
-    site: Callable[[World, State], TableResolver | None]
+    site: Callable[[StateView, State], TableResolver | None]
     """The project whose tables these are; None when this process must not work on them."""
     state: State
     engine: Engine
@@ -178,7 +178,7 @@ def _intend(bench: Bench, lease: Lease, prepared: Job, generation: Generation) -
 
 
 def _prepare(
-    bench: Bench, site: TableResolver, lease: Lease, order: Order, *, generation: Generation, world: World
+    bench: Bench, site: TableResolver, lease: Lease, order: Order, *, generation: Generation, world: StateView
 ) -> Job:
     """The job of an order that was just found to be ready; its inputs may be others than when it was planned."""
     known: dict[Interval, Digest] = {}

@@ -13,7 +13,7 @@ from penstock.project import RefUse, render, render_shared
 from penstock.runtime.place.table_resolver import TableResolver, position_column
 from penstock.values.intervals import NOTHING, Interval, IntervalSet
 from penstock.values.models import Dependency, IntervalModel
-from penstock.values.records import Generation, World
+from penstock.values.records import Generation, StateView
 from penstock.values.tasks import Frontier, Order
 
 Spelling = Callable[[InputRead], str]
@@ -31,7 +31,7 @@ class Wanted:
     """What templates see as the time of the task."""
 
 
-def readable(site: TableResolver, order: Order, world: World, *, serving: bool = False) -> Frontier:
+def readable(site: TableResolver, order: Order, world: StateView, *, serving: bool = False) -> Frontier:
     """The inputs of an order at the snapshots that `world` knows; an absent group gives its first member's columns."""
     model = site.graph.interval_model(order.model)
     names = [choice or group[0].model for group, choice in zip(model.dependencies, order.choices, strict=True)]
