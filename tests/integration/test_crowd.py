@@ -29,10 +29,10 @@ from penstock.runtime.place.workspace import no_step
 from penstock.runtime.plan.scheduler import Scheduler
 from penstock.runtime.process.metrics import Metrics
 from penstock.runtime.process.wakeup import Stop, listening
-from penstock.runtime.work.attempt import Bench, work
+from penstock.runtime.work.attempt import AttemptContext, work
 from penstock.runtime.work.heartbeat import Heartbeat
 from penstock.runtime.work.worker import Worker
-from penstock.runtime.work.worker_pool import Crew
+from penstock.runtime.work.worker_pool import WorkerPool
 from penstock.state import world as worlds
 from penstock.state.store import State
 from penstock.values.tasks import Lease
@@ -108,8 +108,8 @@ def serving(crowd: Crowd, name: str, revisions: Revisions, stop: Stop) -> None:
     bell = stop.bell()
     with ExitStack() as stack:
         heartbeat = stack.enter_context(Heartbeat(crowd.connect, name, {"role": "worker"}))
-        bench = Bench(revisions.site, crowd.connect(), crowd.engine, no_step, heartbeat)
-        crew = Crew(bench, crowd.connect, heartbeat, 1, bell.ring)
+        bench = AttemptContext(revisions.site, crowd.connect(), crowd.engine, no_step, heartbeat)
+        crew = WorkerPool(bench, crowd.connect, heartbeat, 1, bell.ring)
         stack.callback(crew.close)
         selection = Selection((Pattern("t.*"),), frozenset(), 1)
         place = SimpleNamespace(worker=name, connect=crowd.connect)
@@ -231,7 +231,7 @@ class Slow:
         self.steps += 1
         assert state.heartbeat([self.lease]) == ()
         if self.steps >= most_steps:
-            bench = Bench(self.revisions.site, state, self.crowd.engine, no_step, self)
+            bench = AttemptContext(self.revisions.site, state, self.crowd.engine, no_step, self)
             assert work(bench, self.lease).outcome == "succeeded"
             self.lease = None
         return True

@@ -25,7 +25,7 @@ from penstock.runtime.observe.sources import keep
 from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.place.workspace import apply, no_step
 from penstock.runtime.plan.reconcile import reconcile
-from penstock.runtime.work.attempt import Bench, work
+from penstock.runtime.work.attempt import AttemptContext, work
 from penstock.state.store import State
 from penstock.values.changes import UNCHANGED, Changed
 from penstock.values.intervals import EVERYTHING, Interval, IntervalSet, ranges
@@ -63,7 +63,7 @@ class Trial:
     def work(self, step: Step = no_step) -> int:
         """Plan and work until nothing is ready; how many tasks that took."""
         done = 0
-        bench = Bench(lambda *_: self.site, self.state, self.engine, step, Sure())
+        bench = AttemptContext(lambda *_: self.site, self.state, self.engine, step, Sure())
         while True:
             world = reconcile(self.state, self.site, own_worker="w").world
             survey = Observations(self.site.graph, world)

@@ -16,9 +16,9 @@ from penstock.engine.values.job import Job, Step
 from penstock.errors import EngineError, StateError
 from penstock.runtime.place.workspace import apply
 from penstock.runtime.serve import roles
-from penstock.runtime.work.attempt import Bench
+from penstock.runtime.work.attempt import AttemptContext
 from penstock.runtime.work.heartbeat import Heartbeat
-from penstock.runtime.work.worker_pool import Crew
+from penstock.runtime.work.worker_pool import WorkerPool
 from penstock.state.store import State
 from penstock.values.tasks import Lease
 
@@ -90,8 +90,8 @@ def test_an_attempt_that_was_given_up_is_not_taken_for_a_claim_that_nobody_heard
             if label == "staged":
                 heartbeat._leases.clear()
 
-        bench = Bench(lambda *_: workspace.site, workspace.state, trial.engine, away_too_long, heartbeat)
-        crew = Crew(bench, workspace.connect, heartbeat, 1)
+        bench = AttemptContext(lambda *_: workspace.site, workspace.state, trial.engine, away_too_long, heartbeat)
+        crew = WorkerPool(bench, workspace.connect, heartbeat, 1)
         assert crew.claim("w", frozenset({"t.fine"})) is not None
         [(_, result)] = crew.collect(None)
         assert result.outcome == "lost"

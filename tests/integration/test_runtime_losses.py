@@ -17,10 +17,10 @@ from penstock.engine.values.job import Job, Step
 from penstock.errors import EngineError, LeaseLostError, SparkError, StateError
 from penstock.runtime.place.workspace import apply
 from penstock.runtime.serve import roles
-from penstock.runtime.work.attempt import Bench
+from penstock.runtime.work.attempt import AttemptContext
 from penstock.runtime.work.heartbeat import Heartbeat
 from penstock.runtime.work.worker import Worker
-from penstock.runtime.work.worker_pool import Crew
+from penstock.runtime.work.worker_pool import WorkerPool
 from penstock.state.queue import failure, queue
 from penstock.state.store import State
 from penstock.values.intervals import ranges
@@ -131,8 +131,8 @@ def claimed_twice(trial: Deployment) -> Lease | None:
     with residing(trial, roles.scheduler):
         until(trial, lambda world: world.work["t.copy"].queued == 1)
     with trial.opened() as workspace, Heartbeat(workspace.connect, "w", {}) as heartbeat:
-        bench = Bench(lambda *_: None, workspace.state, trial.engine, workspace.step, heartbeat)
-        crew = Crew(bench, workspace.connect, heartbeat, 1)
+        bench = AttemptContext(lambda *_: None, workspace.state, trial.engine, workspace.step, heartbeat)
+        crew = WorkerPool(bench, workspace.connect, heartbeat, 1)
         workspace.state.__class__ = Deaf
         with pytest.raises(StateError):
             crew.claim("w", frozenset({"t.copy"}))

@@ -36,7 +36,7 @@ from penstock.runtime.place.workspace import Workspace, apply
 from penstock.runtime.process.progress import Silent
 from penstock.runtime.serve.run import observe
 from penstock.runtime.work import heartbeat as heartbeats
-from penstock.runtime.work.attempt import Bench, work
+from penstock.runtime.work.attempt import AttemptContext, work
 from penstock.runtime.work.heartbeat import MARGIN_SECONDS, Heartbeat
 from penstock.state.database.statements import statements
 from penstock.state.progress import invalidation
@@ -464,7 +464,7 @@ def worked(root: Path, dsn: str, patch: pytest.MonkeyPatch, label: str, *, heard
                 heartbeat._extend()
 
         fault = Fault(label, lose_time)
-        bench = Bench(lambda *_: workspace.site, workspace.state, engine, fault, heartbeat)
+        bench = AttemptContext(lambda *_: workspace.site, workspace.state, engine, fault, heartbeat)
         finished = work(bench, lease)
         assert label in fault.seen
         covered = workspace.state.world().current["t.copy"].covered

@@ -15,7 +15,7 @@ from penstock.runtime.place.workspace import Workspace, apply, no_step
 from penstock.runtime.plan.scheduler import Scheduler
 from penstock.runtime.process.metrics import Metrics
 from penstock.runtime.process.progress import Finished
-from penstock.runtime.work.attempt import Bench, work
+from penstock.runtime.work.attempt import AttemptContext, work
 from penstock.values.tasks import Lease
 
 
@@ -35,7 +35,7 @@ class Rounds:
 
     workspace: Workspace
     scheduler: Scheduler
-    bench: Bench
+    bench: AttemptContext
     seconds: float = 0.0
     """How far the clock was moved."""
     done: list[Finished] = field(default_factory=list)
@@ -74,5 +74,5 @@ def rounds(trial: Deployment, step: Step = no_step) -> Iterator[Rounds]:
         scheduler = Scheduler(
             workspace.state, Revisions(workspace.project, workspace.environ), TableEyes(workspace.environ), Metrics()
         )
-        bench = Bench(lambda *_: workspace.site, workspace.state, workspace.engine, workspace.step, Sure())
+        bench = AttemptContext(lambda *_: workspace.site, workspace.state, workspace.engine, workspace.step, Sure())
         yield Rounds(workspace, scheduler, bench)

@@ -37,10 +37,10 @@ from penstock.runtime.process.progress import Finished
 from penstock.runtime.work import heartbeat
 from penstock.runtime.work import worker as workers
 from penstock.runtime.work import worker_pool as crews
-from penstock.runtime.work.attempt import Bench
+from penstock.runtime.work.attempt import AttemptContext
 from penstock.runtime.work.heartbeat import HEARTBEAT_SECONDS, Heartbeat
 from penstock.runtime.work.worker import IDLE_SECONDS, Worker
-from penstock.runtime.work.worker_pool import Crew
+from penstock.runtime.work.worker_pool import WorkerPool
 from penstock.state.database import connection
 from penstock.state.database.connection import Database, speaking
 from penstock.state.queue import failure
@@ -351,8 +351,8 @@ class Simulation:
         pulse = Pulse(self._connect, process.name, {"role": "worker"}, self._lost)
         pulse.begin(self.seconds)
         self.pulses[process.name] = pulse
-        bench = Bench(known.site, state, self.engine, process.step, pulse)
-        crew = Crew(bench, lambda: process.connect(self.dsn, self.schema), pulse, 1)
+        bench = AttemptContext(known.site, state, self.engine, process.step, pulse)
+        crew = WorkerPool(bench, lambda: process.connect(self.dsn, self.schema), pulse, 1)
         crew._pool = _AtOnce()  # type: ignore[assignment]
         place = SimpleNamespace(worker=process.name)
         worker = _Telling(place, state, selection, known, crew, pulse, self.metrics, lambda **_: None)  # type: ignore[arg-type]

@@ -21,10 +21,10 @@ from penstock.runtime.process.metrics import Metrics
 from penstock.runtime.process.wakeup import Stop, listening
 from penstock.runtime.serve.endpoints import serve
 from penstock.runtime.serve.housekeeping import housekeeping
-from penstock.runtime.work.attempt import Bench, Engine
+from penstock.runtime.work.attempt import AttemptContext, Engine
 from penstock.runtime.work.heartbeat import Heartbeat
 from penstock.runtime.work.worker import Worker
-from penstock.runtime.work.worker_pool import Crew
+from penstock.runtime.work.worker_pool import WorkerPool
 from penstock.values.tasks import Lease
 
 STUCK_SECONDS = 120.0
@@ -138,8 +138,8 @@ def _work(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse, role
     info = {**_info(workspace, role, own.concurrency), "globs": [g.pattern for g in own.models], "tags": list(own.tags)}
     with ExitStack() as stack:
         heartbeat = stack.enter_context(Heartbeat(workspace.connect, workspace.worker, info, lost, beaten))
-        bench = Bench(revisions.site, workspace.state, workspace.engine, workspace.step, heartbeat)
-        crew = Crew(bench, workspace.connect, heartbeat, own.concurrency, bell.ring)
+        bench = AttemptContext(revisions.site, workspace.state, workspace.engine, workspace.step, heartbeat)
+        crew = WorkerPool(bench, workspace.connect, heartbeat, own.concurrency, bell.ring)
         stack.callback(crew.close)
         stack.callback(workspace.engine.stop, quick=True)  # before the crew: it ends whatever still runs there
         selection = Selection(patterns, frozenset(own.tags), own.concurrency)

@@ -31,7 +31,7 @@ from penstock.values.records import StateView
 from penstock.values.tasks import Lease, Order
 
 if TYPE_CHECKING:
-    from penstock.runtime.work.worker_pool import Crew
+    from penstock.runtime.work.worker_pool import WorkerPool
 
 OTHERS_POLL_SECONDS = 5.0
 RETRY_PAUSE_SECONDS = 5.0
@@ -145,16 +145,16 @@ def _running(
     def site(world: StateView, _: State) -> TableResolver | None:
         return None if superseded(workspace.project.revision, world) else workspace.site
 
-    def staff() -> Crew:
+    def staff() -> WorkerPool:
         """Only when there is work: to find out that there is none takes no worker."""
-        from penstock.runtime.work.attempt import Bench
+        from penstock.runtime.work.attempt import AttemptContext
         from penstock.runtime.work.heartbeat import Heartbeat
-        from penstock.runtime.work.worker_pool import Crew
+        from penstock.runtime.work.worker_pool import WorkerPool
 
         info = {"pid": os.getpid(), "host": workspace.host, "role": "run", "slots": workspace.slots}
         heartbeat = stack.enter_context(Heartbeat(workspace.connect, workspace.worker, info, lost))
-        bench = Bench(site, workspace.state, workspace.engine, workspace.step, heartbeat, RETRY_PAUSE_SECONDS)
-        crew = Crew(bench, workspace.connect, heartbeat, workspace.slots)
+        bench = AttemptContext(site, workspace.state, workspace.engine, workspace.step, heartbeat, RETRY_PAUSE_SECONDS)
+        crew = WorkerPool(bench, workspace.connect, heartbeat, workspace.slots)
         stack.callback(crew.close)
         return crew
 
@@ -170,13 +170,13 @@ class _Run:
         workspace: Workspace,
         models: tuple[IntervalModel, ...],
         progress: Progress,
-        staff: Callable[[], Crew],
+        staff: Callable[[], WorkerPool],
         since: datetime,
     ) -> None:
         self._workspace, self._state, self._models, self._progress = workspace, workspace.state, models, progress
         self._names = frozenset(model.name for model in models)
         self._staff, self._since = staff, since
-        self._crew: Crew | None = None
+        self._crew: WorkerPool | None = None
         self._unplannable: dict[str, str] = {}
         self._starving: dict[str, str] = {}
 
@@ -259,7 +259,7 @@ class _Run:
         while crew is not None and crew.free and (lease := crew.claim(self._workspace.worker, self._names)):
             self._progress.started(lease.order)
 
-    def _collect(self, crew: Crew, summary: Summary) -> None:
+    def _collect(self, crew: WorkerPool, summary: Summary) -> None:
         for lease, result in crew.collect(None):
             summary.add(result, self._workspace.project.graph.interval_model(lease.order.model).axis)
             self._progress.finished(result)

@@ -84,7 +84,7 @@ class Holding(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class AttemptContext:
     """Everything a worker works with."""
 
     site: Callable[[StateView, State], TableResolver | None]
@@ -100,7 +100,7 @@ class Bench:
         return patiently(act, lambda: self.holding.holds(lease))
 
 
-def work(bench: Bench, lease: Lease) -> Finished:
+def work(bench: AttemptContext, lease: Lease) -> Finished:
     """Do one claimed task to its end; whatever the attempt raises is recorded as its failure."""
     began = time.monotonic()
     try:
@@ -109,7 +109,7 @@ def work(bench: Bench, lease: Lease) -> Finished:
         return Finished(lease.order, "lost", time.monotonic() - began, error=str(error))
 
 
-def _ended(bench: Bench, lease: Lease, began: float) -> Finished:
+def _ended(bench: AttemptContext, lease: Lease, began: float) -> Finished:
     try:
         result = _attempt(bench, lease)
     except LeaseLostError:
@@ -129,7 +129,7 @@ def _ended(bench: Bench, lease: Lease, began: float) -> Finished:
     return Finished(lease.order, "succeeded", time.monotonic() - began, rows, result.written)
 
 
-def _attempt(bench: Bench, lease: Lease) -> Commit | Wait:
+def _attempt(bench: AttemptContext, lease: Lease) -> Commit | Wait:
     world = bench.patiently(lease, lambda: bench.state.lineage(lease.order.model))
     site = bench.patiently(lease, lambda: bench.site(world, bench.state))
     if site is None:
@@ -171,14 +171,14 @@ def _naming(prepared: Job) -> Iterator[None]:
         raise
 
 
-def _intend(bench: Bench, lease: Lease, prepared: Job, generation: Generation) -> None:
+def _intend(bench: AttemptContext, lease: Lease, prepared: Job, generation: Generation) -> None:
     staging = f"{lease.uuid}/{lease.attempt}"
     base = generation.accepted_snapshot
     bench.patiently(lease, lambda: bench.state.intend(lease, prepared.frontier, base, staging))
 
 
 def _prepare(
-    bench: Bench, site: TableResolver, lease: Lease, order: Order, *, generation: Generation, world: StateView
+    bench: AttemptContext, site: TableResolver, lease: Lease, order: Order, *, generation: Generation, world: StateView
 ) -> Job:
     """The job of an order that was just found to be ready; its inputs may be others than when it was planned."""
     known: dict[Interval, Digest] = {}
@@ -191,7 +191,7 @@ def _prepare(
     return job(site, wanted, generation, task=lease.uuid, attempt=lease.attempt, digests=known)
 
 
-def _publish(bench: Bench, lease: Lease, staged: Staged) -> Commit:
+def _publish(bench: AttemptContext, lease: Lease, staged: Staged) -> Commit:
     """Publish under the generation's lock; when the files moved meanwhile, keep other rows and try again."""
     try:
         for _ in range(PUBLISH_ROUNDS):
@@ -211,7 +211,7 @@ def _publish(bench: Bench, lease: Lease, staged: Staged) -> Commit:
         raise
 
 
-def _clear(bench: Bench, lease: Lease, staged: Staged, commit: Commit) -> None:
+def _clear(bench: AttemptContext, lease: Lease, staged: Staged, commit: Commit) -> None:
     """Remove what was staged and is no part of the commit, as far as no attempt of the task can publish it any more."""
     if commit.adopted:  # by whose files the commit does not say
         return
@@ -221,14 +221,14 @@ def _clear(bench: Bench, lease: Lease, staged: Staged, commit: Commit) -> None:
         _discard(bench, staged.job, others=True)
 
 
-def _discard(bench: Bench, prepared: Job, *, others: bool = False) -> None:
+def _discard(bench: AttemptContext, prepared: Job, *, others: bool = False) -> None:
     try:
         bench.engine.discard(prepared, others=others)
     except BaseException as error:  # the outcome counts; what is left behind is removed when it is old
         log("discard_failed", "warning", error=contained(error).message)
 
 
-def _sum_up(bench: Bench, staged: Staged) -> None:
+def _sum_up(bench: AttemptContext, staged: Staged) -> None:
     try:
         bench.engine.checkpoint(staged.job.location)
     except BaseException as error:  # it is published: whoever publishes next tries again
@@ -239,7 +239,7 @@ def _sum_up(bench: Bench, staged: Staged) -> None:
 class _Publishing:
     """One publication, which may be called again when its answer was lost."""
 
-    bench: Bench
+    bench: AttemptContext
     lease: Lease
     staged: Staged
     outcome: Commit | None = None
@@ -283,7 +283,7 @@ def _accepted(state: State, lease: Lease) -> bool:
     return ended is not None and ended.outcome == "succeeded"
 
 
-def _accept(bench: Bench, lease: Lease, commit: Commit) -> Commit:
+def _accept(bench: AttemptContext, lease: Lease, commit: Commit) -> Commit:
     """Record what an earlier attempt of the same task committed before its worker was lost."""
     asked = False
 
@@ -304,7 +304,7 @@ def _strategy(prepared: Job) -> str:
     return "widened" if len(prepared.renderings) < len(prepared.chunks) else "union"
 
 
-def _failed(bench: Bench, lease: Lease, error: PenstockError, seconds: float) -> Finished:
+def _failed(bench: AttemptContext, lease: Lease, error: PenstockError, seconds: float) -> Finished:
     log("failed", "debug", error=str(error), cause=None if error.__cause__ is None else repr(error.__cause__))
     failure = error if isinstance(error, AttemptError) else _as_attempt_error(error)
     text = failure.message if failure.hint is None else f"{failure.message}\n{failure.hint}"

@@ -20,7 +20,7 @@ from penstock.runtime.process.metrics import Metrics
 from penstock.runtime.process.progress import Finished
 from penstock.runtime.process.wakeup import Bell, Stop
 from penstock.runtime.work.heartbeat import Heartbeat
-from penstock.runtime.work.worker_pool import Crew
+from penstock.runtime.work.worker_pool import WorkerPool
 from penstock.state.store import State
 from penstock.values.models import Source
 from penstock.values.tasks import Lease
@@ -38,7 +38,7 @@ class Worker:
     state: State
     selection: Selection
     revisions: Revisions
-    crew: Crew
+    crew: WorkerPool
     heartbeat: Heartbeat
     metrics: Metrics
     turned: Callable[..., None]

@@ -15,18 +15,18 @@ from penstock.errors import BusyError, ConflictError, LeaseLostError, StateError
 from penstock.runtime.process.containment import cancel
 from penstock.runtime.process.logs import attempt_log, log
 from penstock.runtime.process.progress import Finished
-from penstock.runtime.work.attempt import Bench, work
+from penstock.runtime.work.attempt import AttemptContext, work
 from penstock.runtime.work.heartbeat import Heartbeat
 from penstock.state.store import State
 from penstock.values.tasks import Lease
 
 
-class Crew:
+class WorkerPool:
     """Worker threads, every one with a connection of its own, and the leases they hold."""
 
     def __init__(
         self,
-        bench: Bench,
+        bench: AttemptContext,
         connect: Callable[[], State],
         heartbeat: Heartbeat,
         size: int,
