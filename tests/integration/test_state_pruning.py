@@ -11,7 +11,7 @@ import pytest
 from penstock.state.database.statements import statements
 from penstock.state.progress import folding
 from penstock.state.progress.folding import Fold
-from penstock.state.progress.invalidation import find_mark
+from penstock.state.progress.invalidation import find_stale
 from penstock.state.pruning import prune
 from penstock.values.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
 from penstock.values.tasks import Frontier
@@ -149,7 +149,7 @@ def answers(history: History) -> list[object]:
         start = dice.randrange(40)
         scopes.append(ranges((start, start + dice.randrange(1, 9))))
     covers = [state.covers(no, scope) for scope in scopes]
-    marks = [find_mark(state.database, no, scope, hit) for scope in scopes]
+    marks = [find_stale(state.database, no, scope, hit) for scope in scopes]
     work = history.story.connect().world().work["core.a"]
     assert all((one.covered, one.stale) == (folds[0].covered, folds[0].stale) for one in folds)
     return [*folds, *covers, *marks, work.dead, work.dead_tasks]

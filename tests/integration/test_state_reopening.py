@@ -13,7 +13,7 @@ from reaches import none, same
 
 import penstock
 from penstock.state.progress import row_counts as told
-from penstock.state.progress.pins import News
+from penstock.state.progress.pins import InputChange
 from penstock.values.changes import Changed
 from penstock.values.intervals import EVERYTHING, NOTHING, Interval, ranges
 from penstock.values.records import Definition, SourceRecord
@@ -32,8 +32,8 @@ def record(snapshot: int | None, table: str = TABLE, expired: int | None = None)
     )
 
 
-def news(snapshot: int | None, table: str = TABLE) -> News:
-    return News("raw.events", None, table, snapshot)
+def news(snapshot: int | None, table: str = TABLE) -> InputChange:
+    return InputChange("raw.events", None, table, snapshot)
 
 
 def observed(story: Story, snapshot: int, changed: Changed) -> None:
@@ -270,7 +270,7 @@ def test_without_snapshots_consumers_are_asked_by_the_order_of_things(story: Sto
     frontier = {"raw.events": Pin("csv", None)}
     epoch = story.state.intend(lease, frontier, None, "")
     scope = ranges((5, 25))
-    asking = story.state.ask_consumers(News("raw.events", None, None, None), scope, {"core.a": scope}, "", "me")
+    asking = story.state.ask_consumers(InputChange("raw.events", None, None, None), scope, {"core.a": scope}, "", "me")
     assert asking.asked == {"core.a": ranges((5, 25))}
     story.record(lease, replace(story.commit(lease, epoch), frontier=frontier))
     assert story.stale() == ranges((5, 25))

@@ -14,7 +14,7 @@ from reaches import none, same
 
 from penstock.errors import LeaseLostError, StateError
 from penstock.state.database.statements import statements
-from penstock.state.progress.pins import News
+from penstock.state.progress.pins import InputChange
 from penstock.state.progress.resetting import Reset
 from penstock.state.store import State
 from penstock.values.changes import Changed
@@ -217,7 +217,7 @@ def test_without_the_lock_on_the_key_somebody_would_be_turned_away(
     story.execute("delete from edge")
 
     def report(state: State) -> object:
-        asking = state.ask_consumers(News("raw.events", None, TABLE, 2), ranges((0, 5)), {}, "", "me", key="k")
+        asking = state.ask_consumers(InputChange("raw.events", None, TABLE, 2), ranges((0, 5)), {}, "", "me", key="k")
         return asking.recorded is not None
 
     said, _ = statements_of(meeting.one, report)

@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 from penstock.errors import StateError
 from penstock.state.database.connection import Database
 from penstock.state.database.statements import statements
-from penstock.state.progress.pins import News
+from penstock.state.progress.pins import InputChange
 from penstock.state.store import State
 from penstock.values.intervals import EVERYTHING, ranges
 from penstock.values.records import SourceRecord
@@ -102,7 +102,7 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
         "invalidate": lambda: state.invalidate("core.a", scope, "", "reader"),
         "invalidate_all": lambda: state.invalidate_all({"core.a": scope}, "", "reader"),
         "ask_consumers": lambda: state.ask_consumers(
-            News("raw.events", None, "t", 1), scope, {"core.a": scope}, "", "reader"
+            InputChange("raw.events", None, "t", 1), scope, {"core.a": scope}, "", "reader"
         ),
         "resetting": reset,
         "holding": hold,

@@ -19,7 +19,7 @@ from penstock.planner.change.consumers import affected
 from penstock.planner.change.reach import carried, covered
 from penstock.planner.observations import Observations
 from penstock.planner.readiness.plan import plan
-from penstock.state.progress.pins import News
+from penstock.state.progress.pins import InputChange
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
 from penstock.values.tasks import Order
 
@@ -285,9 +285,9 @@ class Life:
         source, window, key = self.said
         reach = {one.name: affected(one, graph.models[source], window) for one in graph.interval_models}
         news = (
-            News(source, None, record.table_id, record.snapshot)
+            InputChange(source, None, record.table_id, record.snapshot)
             if source == record.model
-            else News(source, None, None, None)
+            else InputChange(source, None, None, None)
         )
         sim.tell(f"somebody says that {source} changed in {window}, as {key}")
         sim.state.ask_consumers(news, window, reach, "somebody says so", "somebody", key=key)

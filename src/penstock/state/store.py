@@ -18,17 +18,17 @@ from penstock.state.history import count_tasks, keep_log, newest_inputs
 from penstock.state.history import covers as past_covers
 from penstock.state.history import tasks as past_tasks
 from penstock.state.progress import audit, events, folding, invalidation, publication, reopenings, resetting
-from penstock.state.progress.invalidation import Wish
-from penstock.state.progress.pins import News
+from penstock.state.progress.invalidation import Invalidation
+from penstock.state.progress.pins import InputChange
 from penstock.state.queue import control, failure, queue, suspension, workers
 from penstock.state.world import Memory
 from penstock.values.changes import UNCHANGED, Changed
 from penstock.values.intervals import IntervalSet
 from penstock.values.records import (
-    Asking,
     AttemptRecord,
     Cause,
     Change,
+    ConsumerImpact,
     CoverRecord,
     Definition,
     GenerationHead,
@@ -361,13 +361,13 @@ class State:
             self.database, scopes, reason, actor, rows_unknown=rows_unknown, row_filter=row_filter
         )
 
-    def last_change(self, model: str, ranges: IntervalSet) -> News | None:
+    def last_change(self, model: str, ranges: IntervalSet) -> InputChange | None:
         """The newest change of a source there that its log has shown."""
         return events.last_change(self.database, model, ranges)
 
     def ask_consumers(
         self,
-        news: News,
+        news: InputChange,
         ranges: IntervalSet,
         reach: Mapping[str, IntervalSet],
         reason: str,
@@ -376,12 +376,12 @@ class State:
         key: str | None = None,
         row_filter: str | None = None,
         store: bool = True,
-    ) -> Asking:
+    ) -> ConsumerImpact:
         """`ranges` of a table of others changed: its consumers compute `reach` again, unless they read that snapshot.
 
         Without `store` it is only said what would be asked.
         """
-        wish = Wish(news, ranges, reason, actor, "manual", key, row_filter)
+        wish = Invalidation(news, ranges, reason, actor, "manual", key, row_filter)
         return events.ask_consumers(self.database, wish, reach, keep=store)
 
     @contextmanager

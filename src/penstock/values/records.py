@@ -273,7 +273,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class ConsumerImpact:
     """What the consumers of a table were asked to compute again."""
 
     number: int | None

@@ -13,18 +13,18 @@ from penstock.planner.readiness.words import spans
 from penstock.runtime.observe.sources import Observer, Sight, keep
 from penstock.runtime.place.workspace import Workspace, applied
 from penstock.runtime.redo.matching import condition, matching
-from penstock.state.progress.pins import News
+from penstock.state.progress.pins import InputChange
 from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.models import IntervalModel, Model, Source
 from penstock.values.models.axis import SECOND
-from penstock.values.records import Asking, StateView
+from penstock.values.records import ConsumerImpact, StateView
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """What somebody says of a table, and whom that concerns."""
 
-    news: News
+    news: InputChange
     ranges: IntervalSet
     reach: dict[str, IntervalSet]
     """By consumer: what may differ."""
@@ -92,7 +92,7 @@ def record(workspace: Workspace, asked: Report, words: Words) -> bool:
     return not _same(table, asked.ranges, asked.row_filter, words, asking)
 
 
-def _same(table: Model, ranges: IntervalSet, row_filter: str | None, words: Words, asking: Asking) -> bool:
+def _same(table: Model, ranges: IntervalSet, row_filter: str | None, words: Words, asking: ConsumerImpact) -> bool:
     """Whether the key was recorded for just this; one that was recorded for something else is refused.
 
     The rows that meet a condition may be others by now: what counts is the condition.
@@ -130,14 +130,14 @@ def _observe(workspace: Workspace, source: Source) -> None:
         keep(workspace.state, sight)
 
 
-def _news(workspace: Workspace, table: Model, ranges: IntervalSet, key: str | None) -> News:
+def _news(workspace: Workspace, table: Model, ranges: IntervalSet, key: str | None) -> InputChange:
     """A word without a key is somebody's wish, and counts from now on.
 
     One with a key reports what happened. Where the log of a source showed that too, whoever has read it is not asked
     again: the same reorg, seen and reported, is computed once.
     """
     noticed = None if key is None else workspace.state.last_change(table.name, ranges)
-    return noticed or News(table.name, None, None, None)
+    return noticed or InputChange(table.name, None, None, None)
 
 
 def _ranges(

@@ -9,11 +9,11 @@ from typing import Literal
 from penstock.errors import ConflictError, StateError
 from penstock.state.database.connection import Database, storable
 from penstock.state.progress import row_counts as told
-from penstock.state.progress.invalidation import Mark, Wish, find_mark, known_wish, note, store
-from penstock.state.progress.pins import News, has_read, standing
+from penstock.state.progress.invalidation import Invalidation, StaleRange, find_stale, known_wish, note, store
+from penstock.state.progress.pins import InputChange, has_read, standing
 from penstock.state.progress.row_counts import StoredCounts
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
-from penstock.values.records import Asking, Recorded
+from penstock.values.records import ConsumerImpact, Recorded
 from penstock.values.tasks import Frontier
 
 Affected = Callable[[str, str, IntervalSet], IntervalSet]
@@ -34,8 +34,8 @@ class _Event:
     last_error: str | None
 
     @property
-    def news(self) -> News:
-        return News(self.model, self.generation, self.table_id, self.snapshot)
+    def news(self) -> InputChange:
+        return InputChange(self.model, self.generation, self.table_id, self.snapshot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def _handle(database: Database, event: _Event, affected: Affected) -> None:
         reason = f"{event.model} changed" + (f" somewhere: {event.last_error}" if hopeless else "")
         cause: Literal["source", "parent"] = "source" if event.generation is None else "parent"
         rows = told.loaded(event.told)
-        store(database, Wish(event.news, event.ranges, reason, "penstock", cause, told=rows), marks)
+        store(database, Invalidation(event.news, event.ranges, reason, "penstock", cause, told=rows), marks)
     if hopeless:
         database.run("bury_event", no=event.no)
     else:
@@ -103,12 +103,14 @@ def _handle(database: Database, event: _Event, affected: Affected) -> None:
     database.run("wake")
 
 
-def last_change(database: Database, model: str, ranges: IntervalSet) -> News | None:
+def last_change(database: Database, model: str, ranges: IntervalSet) -> InputChange | None:
     """The newest change of a source there that its log has shown; None when it has shown none."""
-    return database.one("last_change", News, model=model, ranges=ranges)
+    return database.one("last_change", InputChange, model=model, ranges=ranges)
 
 
-def ask_consumers(database: Database, wish: Wish, reach: Mapping[str, IntervalSet], *, keep: bool) -> Asking:
+def ask_consumers(
+    database: Database, wish: Invalidation, reach: Mapping[str, IntervalSet], *, keep: bool
+) -> ConsumerImpact:
     """Ask everybody who reads a table of others to compute again what `reach` says of each.
 
     Whoever has read the snapshot that the wish carries is not asked. Without `keep` it is only said what would be.
@@ -116,48 +118,50 @@ def ask_consumers(database: Database, wish: Wish, reach: Mapping[str, IntervalSe
     if not keep:
         with database.looking():
             known = database.one("known_invalidation", Recorded, model=wish.news.model, key=wish.key)
-            return Asking(known.id, {}, known) if known else _asking(database, wish, reach, "kept_consumers")[0]
+            return ConsumerImpact(known.id, {}, known) if known else _asking(database, wish, reach, "kept_consumers")[0]
     with database.transaction():
         known = known_wish(database, wish.news.model, wish.key)
         if known is not None:
-            return Asking(known.id, {}, known)
+            return ConsumerImpact(known.id, {}, known)
         asking, marks = _asking(database, wish, reach, "lock_consumers")
         number = store(database, wish, marks)
         note(database, wish)
         database.run("wake")
-    return Asking(number, asking.asked)
+    return ConsumerImpact(number, asking.asked)
 
 
 def _asking(
-    database: Database, wish: Wish, reach: Mapping[str, IntervalSet], kept_ones: str
-) -> tuple[Asking, list[Mark]]:
+    database: Database, wish: Invalidation, reach: Mapping[str, IntervalSet], kept_ones: str
+) -> tuple[ConsumerImpact, list[StaleRange]]:
     consumers = database.rows("consumers", _Consumer, model=wish.news.model)
     reached = _reach(wish.ranges, consumers, lambda child: reach.get(child, NOTHING))
     kept = database.rows(kept_ones, _Kept, models=sorted(reached))
     marks = _marks(database, wish.news, kept, reached, consumers)
     names = {one.no: one.model for one in kept if one.working}
     asked = {names[mark.generation]: mark.asked for mark in marks if mark.asked and mark.generation in names}
-    return Asking(None, asked), marks
+    return ConsumerImpact(None, asked), marks
 
 
 def _marks(
     database: Database,
-    news: News,
+    news: InputChange,
     kept: Sequence[_Kept],
     reach: Mapping[str, IntervalSet],
     consumers: Sequence[_Consumer],
-) -> list[Mark]:
+) -> list[StaleRange]:
     return [_mark(database, news, one, reach[one.model], consumers) for one in kept if reach[one.model]]
 
 
-def _mark(database: Database, news: News, kept: _Kept, reach: IntervalSet, consumers: Sequence[_Consumer]) -> Mark:
+def _mark(
+    database: Database, news: InputChange, kept: _Kept, reach: IntervalSet, consumers: Sequence[_Consumer]
+) -> StaleRange:
     preferred = [one.preferred for one in consumers if one.child == kept.model]
 
     def hit(frontier: Frontier) -> bool:
         # a table that nobody builds any more is only marked for rows that it has really read
         return standing(frontier, news, preferred) != "ahead" and (kept.working or has_read(frontier, news))
 
-    return find_mark(database, kept.no, reach, hit)
+    return find_stale(database, kept.no, reach, hit)
 
 
 def _reach(

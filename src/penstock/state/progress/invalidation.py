@@ -12,7 +12,7 @@ from penstock.state.database.connection import Database, storable
 from penstock.state.progress import pins
 from penstock.state.progress import row_counts as told
 from penstock.state.progress.folding import Kind
-from penstock.state.progress.pins import News, Preferred, standing
+from penstock.state.progress.pins import InputChange, Preferred, standing
 from penstock.state.progress.row_counts import StoredCounts
 from penstock.values.changes import RowCounts
 from penstock.values.intervals import NOTHING, Interval, IntervalSet
@@ -27,7 +27,7 @@ class Asked:
     invalidation: int
     epoch: int
     remaining: IntervalSet
-    news: News
+    news: InputChange
     preferred: Preferred
 
 
@@ -41,7 +41,7 @@ class _Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class StaleRange:
     """What an invalidation does to one generation: `old` becomes stale, `asked` must be published again."""
 
     generation: int
@@ -50,10 +50,10 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Invalidation:
     """That something is computed again: what changed, and who says so why."""
 
-    news: News
+    news: InputChange
     ranges: IntervalSet
     reason: str
     actor: str
@@ -79,7 +79,7 @@ def invalidate(
 
     With `rows_unknown` somebody else may have changed what is stored: equal rows can no longer be told by a digest.
     """
-    wish = Wish(own_news(model), scope, reason, actor, cause, key, row_filter)
+    wish = Invalidation(own_news(model), scope, reason, actor, cause, key, row_filter)
     with database.transaction():
         known = known_wish(database, model, key)
         return known.id if known is not None else _ask(database, [wish], rows_unknown)[0]
@@ -99,7 +99,7 @@ def invalidate_all(
     One invalidation for each: all are ordered by the epochs of their own generations, whatever they read.
     """
     wishes = [
-        Wish(own_news(model), scope, reason, actor, "rerun", row_filter=row_filter)
+        Invalidation(own_news(model), scope, reason, actor, "rerun", row_filter=row_filter)
         for model, scope in sorted(scopes.items())
         if scope
     ]
@@ -109,9 +109,9 @@ def invalidate_all(
     return len(wishes)
 
 
-def own_news(model: str) -> News:
+def own_news(model: str) -> InputChange:
     """Not of an input: somebody wants the model itself computed again."""
-    return News(model, None, None, None)
+    return InputChange(model, None, None, None)
 
 
 def known_wish(database: Database, model: str, key: str | None) -> Recorded | None:
@@ -122,13 +122,13 @@ def known_wish(database: Database, model: str, key: str | None) -> Recorded | No
     return database.one("known_invalidation", Recorded, model=model, key=key)
 
 
-def _ask(database: Database, wishes: Sequence[Wish], rows_unknown: bool) -> list[int]:
+def _ask(database: Database, wishes: Sequence[Invalidation], rows_unknown: bool) -> list[int]:
     names = [wish.news.model for wish in wishes]
     generations = database.rows("lock_kept_generations", _of_model, models=names)
     numbers = []
     for wish in wishes:
         own = [no for no, model in generations if model == wish.news.model]
-        marks = [find_mark(database, no, wish.ranges, lambda _: True) for no in own]
+        marks = [find_stale(database, no, wish.ranges, lambda _: True) for no in own]
         numbers.append(store(database, wish, marks))
         if rows_unknown:
             database.run("forget_digests", generations=own, ranges=wish.ranges)
@@ -137,7 +137,7 @@ def _ask(database: Database, wishes: Sequence[Wish], rows_unknown: bool) -> list
     return numbers
 
 
-def note(database: Database, wish: Wish) -> None:
+def note(database: Database, wish: Invalidation) -> None:
     """For those who ask later who did what."""
     scope = {"scope": str(wish.ranges)}
     database.run("audit", actor=wish.actor, action="invalidate", subject=wish.news.model, detail=Jsonb(scope))
@@ -147,7 +147,9 @@ def _of_model(no: int, model: str) -> tuple[int, str]:
     return no, model
 
 
-def find_mark(database: Database, generation: int, affected: IntervalSet, hit: Callable[[Frontier], bool]) -> Mark:
+def find_stale(
+    database: Database, generation: int, affected: IntervalSet, hit: Callable[[Frontier], bool]
+) -> StaleRange:
     """What of `affected` was covered from rows that `hit` says are too old; the caller holds the generation's lock.
 
     Active work is asked too, covered or not: it may have fixed its inputs already, and finds the target when it
@@ -158,10 +160,10 @@ def find_mark(database: Database, generation: int, affected: IntervalSet, hit: C
     hits = {number for number, inputs in pins.frontiers(database, made_from).items() if hit(inputs)}
     old = _covered_from(said, hits) & affected
     active = database.values("active_ranges", IntervalSet, generation=generation)
-    return Mark(generation, old, old | (IntervalSet.of(part for one in active for part in one) & affected))
+    return StaleRange(generation, old, old | (IntervalSet.of(part for one in active for part in one) & affected))
 
 
-def store(database: Database, wish: Wish, marks: Sequence[Mark]) -> int:
+def store(database: Database, wish: Invalidation, marks: Sequence[StaleRange]) -> int:
     """Write an invalidation with its marks; one that asks nothing of anybody is closed at once."""
     number = database.value(
         "insert_invalidation",
@@ -197,7 +199,7 @@ def store(database: Database, wish: Wish, marks: Sequence[Mark]) -> int:
     return number
 
 
-def _absorb(database: Database, number: int, wish: Wish) -> None:
+def _absorb(database: Database, number: int, wish: Invalidation) -> None:
     """Let a trickle of late rows be one wish, not one for each."""
     taken = database.rows("absorb_invalidations", _taken, invalidation=number)
     if taken:
@@ -266,4 +268,4 @@ def _asked(
     snapshot: int | None,
     preferred: list[list[str]],
 ) -> Asked:
-    return Asked(invalidation, epoch, remaining, News(model, generation, table_id, snapshot), preferred)
+    return Asked(invalidation, epoch, remaining, InputChange(model, generation, table_id, snapshot), preferred)

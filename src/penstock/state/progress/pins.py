@@ -20,7 +20,7 @@ class StoredPin(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class InputChange:
     """One input changed, with this snapshot. None: nobody can say, or it was a person's wish."""
 
     model: str
@@ -52,7 +52,7 @@ Preferred = Sequence[Sequence[str]]
 Standing = Literal["behind", "ahead", "unknown"]
 
 
-def standing(frontier: Frontier, news: News, preferred: Preferred = ()) -> Standing:
+def standing(frontier: Frontier, news: InputChange, preferred: Preferred = ()) -> Standing:
     """Whether rows made from `frontier` lack the news; unknown when the two cannot be compared."""
     pin = frontier.get(news.model)
     if pin is None and preferred and all(any(name in frontier for name in group) for group in preferred):
@@ -64,7 +64,7 @@ def standing(frontier: Frontier, news: News, preferred: Preferred = ()) -> Stand
     return "behind" if pin.snapshot < news.snapshot else "ahead"
 
 
-def has_read(frontier: Frontier, news: News) -> bool:
+def has_read(frontier: Frontier, news: InputChange) -> bool:
     """Whether rows made from `frontier` were made from this very input, whatever was in its place then."""
     pin = frontier.get(news.model)
     return pin is not None and not _differ(pin.generation, news.generation)

@@ -13,7 +13,7 @@ from penstock.errors import ErrorClass, LeaseLostError
 from penstock.state.database.connection import Database
 from penstock.state.progress import pins
 from penstock.state.progress.audit import forget
-from penstock.state.progress.invalidation import Mark, Wish, answer_targets, find_mark, own_news, store
+from penstock.state.progress.invalidation import Invalidation, StaleRange, answer_targets, find_stale, own_news, store
 from penstock.state.queue.queue import fence
 from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.records import AttemptRecord, GenerationHead
@@ -116,10 +116,10 @@ class Publication:
         no, database = self.generation.no, self._database
         if self.generation.accepted_snapshot is not None:
             forget(database, no, self.generation.accepted_snapshot)
-        mark = find_mark(database, no, EVERYTHING, lambda _: True)
-        mark = Mark(no, mark.old - done, mark.asked - done)
+        mark = find_stale(database, no, EVERYTHING, lambda _: True)
+        mark = StaleRange(no, mark.old - done, mark.asked - done)
         reason = "its table was gone and has been made anew"
-        wish = Wish(own_news(self.generation.model), mark.asked, reason, "penstock", "audit")
+        wish = Invalidation(own_news(self.generation.model), mark.asked, reason, "penstock", "audit")
         store(database, wish, [mark])
 
     def _write_frontier(self, commit: Commit) -> int:
