@@ -25,7 +25,7 @@ from penstock.engine.observe import change_rows as module
 from penstock.engine.observe import file_rows as touched
 from penstock.engine.observe.change_rows import change_rows, rows_by_position
 from penstock.engine.observe.deletion_vectors import Part
-from penstock.engine.observe.file_rows import Look, Purse
+from penstock.engine.observe.file_rows import LogScan, ReadBudget
 from penstock.engine.rows import multisets
 from penstock.engine.rows.multisets import POSITION, WEIGHT, Sides
 from penstock.engine.values.files import DataFile
@@ -86,8 +86,8 @@ rows = st.lists(
 )
 
 
-def look(root: Path, *, name: str = "n", **budget: int) -> Look:
-    return Look(str(root), PositionField(name, name, "integer"), "number", EVERYTHING, None, Purse(**budget))
+def look(root: Path, *, name: str = "n", **budget: int) -> LogScan:
+    return LogScan(str(root), PositionField(name, name, "integer"), "number", EVERYTHING, None, ReadBudget(**budget))
 
 
 def part(root: Path, name: str, table: pa.Table, *, row_group_size: int = 4, **options: object) -> Part:
@@ -326,7 +326,7 @@ def test_first_rows_cost_little_and_count_against_the_budget(
         poor = look(tmp_path, size=size)
         stream = module._Stream(poor, [source], source.schema)
         assert [stream._first(source).num_rows for _ in range(2)] == [rows] * 2
-        assert poor.purse.size == (size if not rows else 0), "paid once"
+        assert poor.budget.size == (size if not rows else 0), "paid once"
 
 
 def test_more_rows_left_over_than_memory_is_given_for_are_not_compared(
@@ -406,7 +406,7 @@ def test_files_beyond_the_budget_are_not_opened(tmp_path: Path) -> None:
     assert change_rows(look(tmp_path, size=100), *sides, frozenset("nv")) is None
     mine = look(tmp_path)
     assert change_rows(mine, *sides, frozenset("nv")) is None, "gone"
-    assert mine.purse.size < Purse().size
+    assert mine.budget.size < ReadBudget().size
 
 
 @pytest.mark.parametrize(

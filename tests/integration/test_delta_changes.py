@@ -248,7 +248,7 @@ def test_files_that_nobody_has_read_are_not_opened(plain: Path) -> None:
 
 def test_beyond_the_cap_a_file_counts_with_its_range(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     late(root)
-    monkeypatch.setattr(touched.Purse.__init__, "__defaults__", (2, 1000, 1000, 2**20))
+    monkeypatch.setattr(touched.ReadBudget.__init__, "__defaults__", (2, 1000, 1000, 2**20))
     assert found(root).changed.ranges == ranges((13, 36))
 
 
@@ -267,12 +267,12 @@ def test_an_update_in_a_file_of_ordinary_size_is_told_row_by_row(tmp_path: Path)
 def test_vectors_beyond_the_budget_are_not_read(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     delete_by_vector(plain, 0, 1, range(5, 7))
     assert deletes(plain)[0][1] == ranges((5, 7))
-    monkeypatch.setattr(touched.Purse.__init__, "__defaults__", (1000, 1000, 2**20, 0))
+    monkeypatch.setattr(touched.ReadBudget.__init__, "__defaults__", (1000, 1000, 2**20, 0))
     assert deletes(plain)[0][1:] == (NOTHING, ranges((0, 40)))
 
 
 def test_a_large_rewrite_without_a_feed_counts_with_its_positions(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(touched.Purse.__init__, "__defaults__", (1000, 1000, 10, 2**20))
+    monkeypatch.setattr(touched.ReadBudget.__init__, "__defaults__", (1000, 1000, 10, 2**20))
     update(plain)
     assert found(plain).changed.ranges == ranges((0, 40))
     head(plain).delete("n = 7")
@@ -344,7 +344,7 @@ def test_files_that_went_whole_at_the_old_end_are_not_opened(plain: Path) -> Non
 
 
 def test_retention_is_told_from_files_of_any_size(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(touched.Purse.__init__, "__defaults__", (1, 1000, 0, 2**20))
+    monkeypatch.setattr(touched.ReadBudget.__init__, "__defaults__", (1, 1000, 0, 2**20))
     head(plain).delete("n < 15")
     delete_by_vector(plain, 1, 2, range(5))
     delete_by_vector(plain, 2, 3, [*range(5), 9])

@@ -274,7 +274,7 @@ def test_nothing_made_of_expired_rows_is_lost_when_nobody_can_tell_what_was_dele
 ) -> None:
     table(copied).delete("n < 35")
     with monkeypatch.context() as patch:
-        patch.setattr(touched.Purse.__init__, "__defaults__", (100, 1000, 0, 2**20))
+        patch.setattr(touched.ReadBudget.__init__, "__defaults__", (100, 1000, 0, 2**20))
         assert copied.run().failed == 0
     assert source(copied).expired_pos == 35
     table(copied).delete("n < 55")

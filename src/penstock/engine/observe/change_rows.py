@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.engine.observe.deletion_vectors import Part
-from penstock.engine.observe.file_rows import LEGACY, Look, NoRowsToRead, opened, positions_in
+from penstock.engine.observe.file_rows import LEGACY, LogScan, NoRowsToRead, opened, positions_in
 from penstock.engine.rows.changed_ranges import either
 from penstock.engine.rows.multisets import HINT, POSITION, WEIGHT, Sides, drop_pairs, equal_rows, hinted, summed_rows
 from penstock.engine.values.plain_types import plain_type
@@ -45,14 +45,14 @@ class _Source:
     schema: pa.Schema
 
 
-def change_rows(look: Look, gone: Sequence[Part], came: Sequence[Part], columns: Set[str]) -> pa.Table | None:
+def change_rows(look: LogScan, gone: Sequence[Part], came: Sequence[Part], columns: Set[str]) -> pa.Table | None:
     """The rows that are not on both sides, each with its position and its weight: how often it came, or below 0 went.
 
     None when they cannot be compared: files are gone, not understood or more than the look may read, or too many rows
     are left over. Rows without a position are left out. Nothing is opened that is beyond the budget.
     """
     sides = [sorted((part for part in parts if not part.is_empty), key=_place) for parts in (gone, came)]
-    if not look.purse.pay(size=sum(part.file.size for parts in sides for part in parts)):
+    if not look.budget.spend(size=sum(part.file.size for parts in sides for part in parts)):
         return None
     try:
         return _in_turn(lambda most_bytes: _compared(look, sides, columns, most_bytes))
@@ -60,9 +60,9 @@ def change_rows(look: Look, gone: Sequence[Part], came: Sequence[Part], columns:
         return None
 
 
-def feed_rows(look: Look, feed: Sequence[Part], columns: Set[str], kind: str) -> pa.Table | None:
+def feed_rows(look: LogScan, feed: Sequence[Part], columns: Set[str], kind: str) -> pa.Table | None:
     """The same of the rows of a change feed, which tell by the column `kind` what they are."""
-    if not look.purse.pay(size=sum(part.file.size for part in feed)):
+    if not look.budget.spend(size=sum(part.file.size for part in feed)):
         return None
     try:
         return _in_turn(lambda most_bytes: _fed(look, feed, columns, kind, most_bytes))
@@ -87,7 +87,7 @@ def _in_turn(compare: Callable[[int], pa.Table]) -> pa.Table:
             return compare(MOST_HELD_BYTES)
 
 
-def _compared(look: Look, sides: Sequence[Sequence[Part]], columns: Set[str], most_bytes: int) -> pa.Table:
+def _compared(look: LogScan, sides: Sequence[Sequence[Part]], columns: Set[str], most_bytes: int) -> pa.Table:
     sources = [[_source(look, part, columns) for part in parts] for parts in sides]
     schema = _common([one.schema for side in sources for one in side])
     old, new = (_Stream(look, side, schema) for side in sources)
@@ -101,7 +101,7 @@ def _compared(look: Look, sides: Sequence[Sequence[Part]], columns: Set[str], mo
     return left.netted()
 
 
-def _fed(look: Look, feed: Sequence[Part], columns: Set[str], kind: str, most_bytes: int) -> pa.Table:
+def _fed(look: LogScan, feed: Sequence[Part], columns: Set[str], kind: str, most_bytes: int) -> pa.Table:
     sources = [_source(look, part, {*columns, kind}) for part in feed]
     schema = _common([one.schema for one in sources])
     left = _Leftover(most_bytes)
@@ -118,7 +118,7 @@ def _fed(look: Look, feed: Sequence[Part], columns: Set[str], kind: str, most_by
 class _Stream:
     """The rows of several files, one file after the other."""
 
-    look: Look
+    look: LogScan
     sources: list[_Source]
     """Those that wait."""
     schema: pa.Schema
@@ -154,7 +154,7 @@ class _Stream:
         """No row when the look may not read more."""
         path = source.part.file.path
         if path not in self._firsts:
-            paid = self.look.purse.pay(size=_first_bytes(source.footer))
+            paid = self.look.budget.spend(size=_first_bytes(source.footer))
             self._firsts[path] = _first_row(self.look, source, self.schema) if paid else _NO_ROWS
         return self._firsts[path]
 
@@ -229,7 +229,7 @@ def _place(part: Part) -> tuple[int, str]:
     return part.file.start, part.file.path
 
 
-def _source(look: Look, part: Part, columns: Set[str]) -> _Source:
+def _source(look: LogScan, part: Part, columns: Set[str]) -> _Source:
     with opened(look, part.file.path) as file:
         if LEGACY in (file.metadata.metadata or {}):
             raise NoRowsToRead
@@ -239,7 +239,7 @@ def _source(look: Look, part: Part, columns: Set[str]) -> _Source:
         return _Source(part, file.metadata, pa.schema([*inside, *outside]).remove_metadata())
 
 
-def _batches(look: Look, source: _Source, schema: pa.Schema) -> Iterator[pa.Table]:
+def _batches(look: LogScan, source: _Source, schema: pa.Schema) -> Iterator[pa.Table]:
     """The rows of a file with a position, in the columns of all; what it has not is NULL."""
     at = 0
     with opened(look, source.part.file.path, source.footer) as file:
@@ -248,7 +248,7 @@ def _batches(look: Look, source: _Source, schema: pa.Schema) -> Iterator[pa.Tabl
             at += rows.num_rows
 
 
-def _first_row(look: Look, source: _Source, schema: pa.Schema) -> pa.Table:
+def _first_row(look: LogScan, source: _Source, schema: pa.Schema) -> pa.Table:
     with opened(look, source.part.file.path, source.footer, step=_STEP_BYTES) as file:
         first = next(_pieces(file, source, 1), None)
         return _NO_ROWS if first is None else _with_positions(look, source.part, pa.table(first), schema)
@@ -287,7 +287,7 @@ def _joined(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.table(pa.concat_batches(held))
 
 
-def _with_positions(look: Look, part: Part, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def _with_positions(look: LogScan, part: Part, rows: pa.Table, schema: pa.Schema) -> pa.Table:
     positions = positions_in(look, part.file, rows)
     if positions is None:
         raise NoRowsToRead

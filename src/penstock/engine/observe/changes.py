@@ -11,7 +11,7 @@ from penstock.engine.log.handle import FeatureUnsupported, LogCommit, SnapshotGo
 from penstock.engine.log.snapshot import snapshot
 from penstock.engine.log.storage import Storage
 from penstock.engine.observe.deletion_vectors import first_position
-from penstock.engine.observe.file_rows import Look, Purse, added_file, removed_file, span
+from penstock.engine.observe.file_rows import LogScan, ReadBudget, added_file, removed_file, span
 from penstock.engine.observe.rewrites import Rewrite, delete_changes, feed_changes, file_changes
 from penstock.engine.rows.changed_ranges import Tally
 from penstock.engine.values.files import DataFile, PositionColumn
@@ -95,8 +95,8 @@ def _lookup_changes(location: str, after: int, upto: int, storage: Storage | Non
 class _Walk:
     """Goes from commit to commit and remembers the files that it met."""
 
-    look: Look
-    own: Look
+    look: LogScan
+    own: LogScan
     """For the first row, with a purse of its own: looking for it and for changes take nothing from each other."""
     position: PositionColumn
     after: int
@@ -133,9 +133,9 @@ class _Walk:
             field_ = position_field(schema or table.schema().to_json(), position)
         except SourceError:
             return None
-        look = Look(location, field_, position.axis, interesting, storage, Purse())
+        look = LogScan(location, field_, position.axis, interesting, storage, ReadBudget())
         columns = frozenset(_columns(table.schema().to_json()).values())
-        return cls(look, replace(look, purse=Purse()), position, after, upto, schema, columns)
+        return cls(look, replace(look, budget=ReadBudget()), position, after, upto, schema, columns)
 
     def take(self, commit: LogCommit) -> CommitChanges:
         """What a commit changed."""

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from penstock.engine.log.handle import UnreadableLog, open_table
-from penstock.engine.observe.file_rows import Look, positions_by_batch, span
+from penstock.engine.observe.file_rows import LogScan, positions_by_batch, span
 from penstock.engine.values.files import DataFile
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION
 
@@ -48,7 +48,7 @@ def padded(mask: pa.BooleanArray, length: int, rest: bool) -> pa.BooleanArray:
     return pa.concat_arrays([mask, pa.repeat(pa.scalar(rest), missing)]) if missing > 0 else mask
 
 
-def vectors(look: Look, version: int, files: Iterable[DataFile]) -> Masks | None:
+def vectors(look: LogScan, version: int, files: Iterable[DataFile]) -> Masks | None:
     """The rows that are there, of those of the files with a deletion vector; None when these cannot be read.
 
     They are kept as one bit per row, and not at all beyond what the look may keep.
@@ -56,7 +56,7 @@ def vectors(look: Look, version: int, files: Iterable[DataFile]) -> Masks | None
     wanted = {file.path: file for file in files if file.has_deletion_vector}
     if not wanted:
         return {}
-    if not look.purse.pay(masks=sum(-(-(file.rows or 0) // 8) for file in wanted.values())):
+    if not look.budget.spend(masks=sum(-(-(file.rows or 0) // 8) for file in wanted.values())):
         return None
     found: dict[str, pa.BooleanArray] = {}
     try:
@@ -75,7 +75,7 @@ def vectors(look: Look, version: int, files: Iterable[DataFile]) -> Masks | None
     return found
 
 
-def first_position(look: Look, version: int, files: Iterable[DataFile], enough: int | None = None) -> int | None:
+def first_position(look: LogScan, version: int, files: Iterable[DataFile], enough: int | None = None) -> int | None:
     """The lowest position of the live rows, None without any; some lower bound is told as soon as it is `enough`.
 
     Of rows that cannot be looked at it is the highest position that they may begin with: who takes a correction for
@@ -100,7 +100,7 @@ def first_position(look: Look, version: int, files: Iterable[DataFile], enough: 
     return None if first == MAX_POSITION else first
 
 
-def rows_around(look: Look, parts: Iterable[Part], position: int) -> tuple[int, int] | None:
+def rows_around(look: LogScan, parts: Iterable[Part], position: int) -> tuple[int, int] | None:
     """How many rows lie below a position, and how many do not; None when they cannot be read."""
     below = above = 0
     for part in parts:
@@ -117,10 +117,10 @@ def rows_around(look: Look, parts: Iterable[Part], position: int) -> tuple[int, 
     return below, above
 
 
-def _lowest(look: Look, file: DataFile, masks: Masks | None, otherwise: int) -> int:
+def _lowest(look: LogScan, file: DataFile, masks: Masks | None, otherwise: int) -> int:
     """Where the rows of a file begin that are there; without any, after everything."""
     mask = NO_MASK if not file.has_deletion_vector else None if masks is None else masks.get(file.path)
-    if mask is None or not (file.has_deletion_vector or look.purse.pay(rows=file.rows or 0)):
+    if mask is None or not (file.has_deletion_vector or look.budget.spend(rows=file.rows or 0)):
         return otherwise
     lowest, at = MAX_POSITION, 0
     for positions in positions_by_batch(look, file):

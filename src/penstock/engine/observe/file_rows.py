@@ -34,7 +34,7 @@ LEGACY = b"org.apache.spark.legacyDateTime"
 
 
 @dataclass(slots=True)
-class Purse:
+class ReadBudget:
     """What may still be read in this look."""
 
     rows: int = MOST_ROWS
@@ -43,7 +43,7 @@ class Purse:
     """Bytes of files that are compared row by row."""
     masks: int = MOST_MASK_BYTES
 
-    def pay(self, *, rows: int = 0, footers: int = 0, size: int = 0, masks: int = 0) -> bool:
+    def spend(self, *, rows: int = 0, footers: int = 0, size: int = 0, masks: int = 0) -> bool:
         if rows > self.rows or footers > self.footers or size > self.size or masks > self.masks:
             return False
         self.rows -= rows
@@ -54,7 +54,7 @@ class Purse:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LogScan:
     """One look at a table: where it lies, where its rows have their positions, what somebody has read of them."""
 
     location: str
@@ -62,7 +62,7 @@ class Look:
     axis: str
     interesting: IntervalSet
     storage: Storage | None
-    purse: Purse
+    budget: ReadBudget
 
     @property
     def physical(self) -> PositionColumn:
@@ -95,7 +95,7 @@ def removed_file(remove: Mapping[str, Any], known: DataFile | None, field: Posit
     return replace(known, partition=own.partition or named, has_deletion_vector=own.has_deletion_vector)
 
 
-def span(look: Look, file: DataFile) -> Span | None:
+def span(look: LogScan, file: DataFile) -> Span | None:
     """From where to where a file may hold rows; None when it holds none that has a position."""
     rows = file.rows or 0
     if file.rows == 0 or (file.rows is not None and file.nulls == file.rows):
@@ -104,13 +104,13 @@ def span(look: Look, file: DataFile) -> Span | None:
         return file.low, file.high + 1, rows
     if look.field.physical in file.partition and not file.partition[look.field.physical]:
         return None
-    found = _from_footer(look, file.path) if look.purse.pay(footers=1) else None
+    found = _from_footer(look, file.path) if look.budget.spend(footers=1) else None
     if found is None:
         return MIN_POSITION, MAX_POSITION, rows
     return None if found.low is None or found.high is None else (found.low, found.high + 1, rows)
 
 
-def rows_of(look: Look, path: str, columns: Iterable[str] | None) -> pa.Table | None:
+def rows_of(look: LogScan, path: str, columns: Iterable[str] | None) -> pa.Table | None:
     """The rows of a file, or some columns of them; None when it is gone, too large or cannot be understood.
 
     A column that the file has not is left out.
@@ -118,7 +118,7 @@ def rows_of(look: Look, path: str, columns: Iterable[str] | None) -> pa.Table | 
     try:
         with opened(look, path) as file:
             metadata = file.metadata
-            if LEGACY in (metadata.metadata or {}) or not look.purse.pay(rows=metadata.num_rows):
+            if LEGACY in (metadata.metadata or {}) or not look.budget.spend(rows=metadata.num_rows):
                 return None
             there = file.schema_arrow.names
             wanted = there if columns is None else [name for name in columns if name in there]
@@ -129,7 +129,7 @@ def rows_of(look: Look, path: str, columns: Iterable[str] | None) -> pa.Table | 
         return None
 
 
-def positions_by_batch(look: Look, file: DataFile) -> Iterator[pa.ChunkedArray | None]:
+def positions_by_batch(look: LogScan, file: DataFile) -> Iterator[pa.ChunkedArray | None]:
     """The position of every row, a batch at a time, for files of any size; None when they cannot be read."""
     try:
         with opened(look, file.path) as parquet:
@@ -148,7 +148,9 @@ class NoRowsToRead(Exception):  # noqa: N818  a finding, not a fault
 
 
 @contextmanager
-def opened(look: Look, path: str, known: pq.FileMetaData | None = None, *, step: int = 0) -> Iterator[pq.ParquetFile]:
+def opened(
+    look: LogScan, path: str, known: pq.FileMetaData | None = None, *, step: int = 0
+) -> Iterator[pq.ParquetFile]:
     """A file of the table; what goes wrong while it is read is a finding, or somebody's to mend.
 
     Columns are read in steps of so many bytes, or else as much as a row group has of them. Nothing is fetched ahead.
@@ -168,7 +170,7 @@ def opened(look: Look, path: str, known: pq.FileMetaData | None = None, *, step:
         ) from error
 
 
-def positions_in(look: Look, file: DataFile, rows: pa.Table) -> pa.ChunkedArray | None:
+def positions_in(look: LogScan, file: DataFile, rows: pa.Table) -> pa.ChunkedArray | None:
     """The position of every row, NULL where it has none; None when the column is not what it should be."""
     field = look.field
     if field.physical in file.partition:
@@ -191,7 +193,7 @@ def column_positions(column: pa.ChunkedArray, field: PositionField) -> pa.Chunke
     return column.cast(pa.int64()) if field.kind == "integer" and pa.types.is_integer(column.type) else None
 
 
-def _from_footer(look: Look, path: str) -> PositionRange | None:
+def _from_footer(look: LogScan, path: str) -> PositionRange | None:
     """None when the file is gone or does not tell."""
     try:
         return position_range(footer(look.location, path, look.storage), look.physical)

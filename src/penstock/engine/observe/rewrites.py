@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from penstock.engine.observe.change_rows import change_rows, feed_rows, rows_by_position
 from penstock.engine.observe.deletion_vectors import NO_MASK, Masks, Part, padded, rows_around, vectors
-from penstock.engine.observe.file_rows import Look, positions_in, rows_of, span
+from penstock.engine.observe.file_rows import LogScan, positions_in, rows_of, span
 from penstock.engine.rows.changed_ranges import Span, Tally, counted_at, counts, differing, either
 from penstock.engine.values.files import DataFile
 from penstock.values.changes import MOST_PARTS
@@ -37,7 +37,7 @@ class Rewrite:
     """As the files name them; others are left over from a column that was dropped."""
 
 
-def feed_changes(look: Look, feed: Sequence[DataFile], columns: frozenset[str], tally: Tally) -> bool:
+def feed_changes(look: LogScan, feed: Sequence[DataFile], columns: frozenset[str], tally: Tally) -> bool:
     """Count the rows of a commit's change files; False when they cannot be read."""
     if sum(file.size for file in feed) <= SMALL_FEED_BYTES:
         rows = feed_rows(look, [Part(file) for file in feed], columns, CHANGE_TYPE)
@@ -56,7 +56,7 @@ def feed_changes(look: Look, feed: Sequence[DataFile], columns: frozenset[str], 
     return True
 
 
-def file_changes(look: Look, rewrite: Rewrite, tally: Tally) -> None:
+def file_changes(look: LogScan, rewrite: Rewrite, tally: Tally) -> None:
     """Count where rows came and went with whole files."""
     before = _worth_opening(look, rewrite.removed, tally)
     after = _worth_opening(look, rewrite.added, tally)
@@ -77,7 +77,7 @@ def file_changes(look: Look, rewrite: Rewrite, tally: Tally) -> None:
     tally.add(either(was, now))
 
 
-def delete_changes(look: Look, rewrite: Rewrite, first: int | None, tally: Tally) -> IntervalSet:
+def delete_changes(look: LogScan, rewrite: Rewrite, first: int | None, tally: Tally) -> IntervalSet:
     """Count where a commit that brought no row took some, and tell where it certainly did.
 
     Where as many rows are left as there were, they are the same. Files that went whole below the first row are not
@@ -98,7 +98,7 @@ def delete_changes(look: Look, rewrite: Rewrite, first: int | None, tally: Tally
     return taken.changed().ranges
 
 
-def _cut_changes(look: Look, rewrite: Rewrite, cut: Sequence[_Reaching], first: int | None, tally: Tally) -> Tally:
+def _cut_changes(look: LogScan, rewrite: Rewrite, cut: Sequence[_Reaching], first: int | None, tally: Tally) -> Tally:
     """Rows of several files may lie together now: all are opened, or none is."""
     taken = Tally(look.axis)
     files = [file for file, _ in cut]
@@ -125,16 +125,16 @@ def _cut_changes(look: Look, rewrite: Rewrite, cut: Sequence[_Reaching], first: 
     return taken
 
 
-def _counted(look: Look, selected: tuple[list[Part], list[Part]]) -> pa.Table | None:
+def _counted(look: LogScan, selected: tuple[list[Part], list[Part]]) -> pa.Table | None:
     """How many rows went at each position; None when not all of the files can be read."""
-    if sum(part.file.rows or 0 for parts in selected for part in parts if not part.is_empty) > look.purse.rows:
+    if sum(part.file.rows or 0 for parts in selected for part in parts if not part.is_empty) > look.budget.rows:
         return None
     unread = Tally(look.axis)
     was, now = (_by_position(look, parts, unread) for parts in selected)
     return None if unread.changed() else differing(was, now)
 
 
-def _held(look: Look, parts: Sequence[Part]) -> IntervalSet:
+def _held(look: LogScan, parts: Sequence[Part]) -> IntervalSet:
     """Where rows are left of files that are gone, when that is told in few words."""
     unread = Tally(look.axis)
     there = Tally(look.axis)
@@ -143,7 +143,7 @@ def _held(look: Look, parts: Sequence[Part]) -> IntervalSet:
     return NOTHING if unread.changed() or len(held) >= MOST_PARTS else held
 
 
-def _gone_below(look: Look, selected: tuple[list[Part], list[Part]], first: int) -> int | None:
+def _gone_below(look: LogScan, selected: tuple[list[Part], list[Part]], first: int) -> int | None:
     """How many rows went when all of them lay below the first that is left; None when others did, or nobody knows.
 
     Rows are only counted here, so that no file is too large: retention must not be taken for anything else.
@@ -154,7 +154,7 @@ def _gone_below(look: Look, selected: tuple[list[Part], list[Part]], first: int)
     return gone[0] - came[0]
 
 
-def _whole_changes(look: Look, version: int, files: Sequence[_Reaching], tally: Tally, taken: Tally) -> None:
+def _whole_changes(look: LogScan, version: int, files: Sequence[_Reaching], tally: Tally, taken: Tally) -> None:
     """Every row of these files went; the least one is known unopened."""
     opened = [file for file, (low, end, _) in files if look.interesting.within(low, end)]
     selected = _selected(look, version, opened, ())
@@ -172,7 +172,7 @@ def _whole_changes(look: Look, version: int, files: Sequence[_Reaching], tally: 
             taken.add_span((reach[0], reach[0] + 1, 1))
 
 
-def _worth_opening(look: Look, files: Iterable[DataFile], tally: Tally) -> tuple[DataFile, ...]:
+def _worth_opening(look: LogScan, files: Iterable[DataFile], tally: Tally) -> tuple[DataFile, ...]:
     """The files whose rows somebody has read; the others count with their range."""
     found = []
     for file in files:
@@ -186,7 +186,7 @@ def _worth_opening(look: Look, files: Iterable[DataFile], tally: Tally) -> tuple
     return tuple(found)
 
 
-def _count_whole(look: Look, file: DataFile, tally: Tally) -> None:
+def _count_whole(look: LogScan, file: DataFile, tally: Tally) -> None:
     reach = span(look, file)
     if reach is not None:
         _count_span(reach, tally)
@@ -199,7 +199,7 @@ def _count_span(reach: Span, tally: Tally) -> None:
 
 
 def _selected(
-    look: Look, version: int, before: Sequence[DataFile], after: Sequence[DataFile]
+    look: LogScan, version: int, before: Sequence[DataFile], after: Sequence[DataFile]
 ) -> tuple[list[Part], list[Part]] | None:
     """The rows to look at, without those that deletion vectors hide; None when these cannot be read.
 
@@ -231,12 +231,12 @@ def _parts(files: Sequence[DataFile], others: Sequence[DataFile], own: Masks, ot
     return found
 
 
-def _facts(look: Look, rewrite: Rewrite) -> dict[str, object]:
+def _facts(look: LogScan, rewrite: Rewrite) -> dict[str, object]:
     size = sum(file.size for file in (*rewrite.removed, *rewrite.added))
     return {"table": look.location, "snapshot": rewrite.version, "bytes": size}
 
 
-def _by_position(look: Look, parts: Sequence[Part], tally: Tally) -> pa.Table:
+def _by_position(look: LogScan, parts: Sequence[Part], tally: Tally) -> pa.Table:
     """How many of these rows each position has; a file that cannot be read is counted with its range at once."""
     found = [_NO_ROWS]
     for part in parts:
