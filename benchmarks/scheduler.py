@@ -28,7 +28,7 @@ from results import arguments, report
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
-from table_eyes import TableEyes
+from table_eyes import TableWatcher
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,7 +44,7 @@ PARTS = {
     "settle": ((State, "reap"), (State, "handle_events")),
     "diff": ((Triggers, "due"),),
     "enqueue": ((State, "enqueue"),),
-    "audit": ((TableEyes, "audit"),),
+    "audit": ((TableWatcher, "audit"),),
 }
 """Where the time of a round may go; what is left of it is planning."""
 # Half of a generation's last thousand chunks are not summed up yet, as it is on average.
@@ -209,7 +209,7 @@ class Stand:
         """A new one, with a connection of its own, that knows nothing yet."""
         state, revisions = self.workspace.connect(), Revisions(self.workspace.project, os.environ)
         try:
-            yield Scheduler(state, revisions, TableEyes(os.environ), Metrics())
+            yield Scheduler(state, revisions, TableWatcher(os.environ), Metrics())
         finally:
             state.close()
 

@@ -19,7 +19,7 @@ from deployment import Deployment, commit
 from faults import Hang
 from object_store import ObjectStore, object_store
 from residents import covers, everything, residing, until
-from table_eyes import TableEyes
+from table_eyes import TableWatcher
 
 from penstock.embedded.patience import poll
 from penstock.engine.commit import evict as evicting
@@ -29,7 +29,7 @@ from penstock.runtime.observe import audit as runtime_audit
 from penstock.runtime.observe import source_watcher as lookout_module
 from penstock.runtime.observe import sources as observing
 from penstock.runtime.observe.audit import STILL_LOOKING, Audited
-from penstock.runtime.observe.source_watcher import Lookout
+from penstock.runtime.observe.source_watcher import BackgroundWatcher
 from penstock.runtime.observe.sources import Observer, Seen, Sight, keep
 from penstock.runtime.place.workspace import Workspace, apply
 from penstock.runtime.process.pool import Pool
@@ -215,12 +215,12 @@ def test_control_an_audit_inside_the_round_stops_planning_until_it_answers(
     trial.run()
     asked, answer = threading.Event(), threading.Event()
 
-    def hanging(self: Lookout, site: object, state: object, world: object) -> Iterator[None]:
+    def hanging(self: BackgroundWatcher, site: object, state: object, world: object) -> Iterator[None]:
         asked.set()
         answer.wait(60)
         yield None
 
-    monkeypatch.setattr(Lookout, "audit", hanging)
+    monkeypatch.setattr(BackgroundWatcher, "audit", hanging)
     with everything(trial):
         assert asked.wait(30)
         trial.land("numbers", range(10, 20))
@@ -318,8 +318,8 @@ def test_control_with_looks_inside_the_round_nothing_is_planned_until_it_answers
         until(trial, covers("copy", 10))
 
 
-def waiting_eyes(environ: dict[str, str]) -> TableEyes:
-    class Waiting(TableEyes):
+def waiting_eyes(environ: dict[str, str]) -> TableWatcher:
+    class Waiting(TableWatcher):
         def glance(self) -> float:
             return 1.0
 
@@ -438,7 +438,7 @@ class Watch:
     rung: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.lookout = Lookout(self.workspace.environ, lambda: self.rung.append(True))
+        self.lookout = BackgroundWatcher(self.workspace.environ, lambda: self.rung.append(True))
 
     def world(self) -> StateView:
         return self.workspace.state.world()

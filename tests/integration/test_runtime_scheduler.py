@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from deployment import Deployment
-from table_eyes import TableEyes
+from table_eyes import TableWatcher
 
 from penstock.errors import BusyError
 from penstock.planner.readiness.observation import Observation
@@ -40,7 +40,7 @@ def scheduler(trial: Deployment, request: pytest.FixtureRequest) -> Iterator[Sch
     with trial.opened() as workspace:
         apply(workspace)
         revisions = Revisions(workspace.project, workspace.environ)
-        made = Scheduler(workspace.state, revisions, TableEyes(workspace.environ), Metrics())
+        made = Scheduler(workspace.state, revisions, TableWatcher(workspace.environ), Metrics())
         made.round()
         yield made
 

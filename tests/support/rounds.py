@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from deployment import Deployment
-from table_eyes import TableEyes
+from table_eyes import TableWatcher
 
 from penstock.engine.values.job import Step
 from penstock.runtime.place.revisions import Revisions
@@ -72,7 +72,7 @@ def rounds(trial: Deployment, step: Step = no_step) -> Iterator[Rounds]:
     with trial.opened(step) as workspace:
         apply(workspace)
         scheduler = Scheduler(
-            workspace.state, Revisions(workspace.project, workspace.environ), TableEyes(workspace.environ), Metrics()
+            workspace.state, Revisions(workspace.project, workspace.environ), TableWatcher(workspace.environ), Metrics()
         )
         bench = AttemptContext(lambda *_: workspace.site, workspace.state, workspace.engine, workspace.step, Sure())
         yield Rounds(workspace, scheduler, bench)

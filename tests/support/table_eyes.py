@@ -13,7 +13,7 @@ from penstock.values.records import StateView
 
 
 @dataclass(frozen=True, slots=True)
-class TableEyes:
+class TableWatcher:
     """Looks at sources and at our own tables, through the logs alone, while the caller waits."""
 
     environ: Mapping[str, str]

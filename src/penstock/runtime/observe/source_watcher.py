@@ -86,7 +86,7 @@ class _Watched:
 
 
 @dataclass(slots=True)
-class Lookout:
+class BackgroundWatcher:
     """Eyes in a few threads: each source has one at a time, and whoever plans takes what they have seen.
 
     Between looks the logs are glanced at, which costs next to nothing; only what moved is looked at.
@@ -256,7 +256,7 @@ class Lookout:
 
 
 @contextmanager
-def glancing(lookout: Lookout) -> Iterator[None]:
+def glancing(lookout: BackgroundWatcher) -> Iterator[None]:
     """Glance, in a thread that only ever begins it."""
     ended = threading.Event()
 

@@ -39,7 +39,7 @@ FORWARD_PAUSE_SECONDS = 10.0
 """A model that takes new rows as they come is planned at most this often."""
 
 
-class Eyes(Protocol):
+class SourceWatcher(Protocol):
     """What a scheduler asks of the tables themselves."""
 
     def periods(self, site: TableResolver, world: StateView) -> Mapping[str, float]:
@@ -58,7 +58,7 @@ class Scheduler:
 
     state: State
     revisions: Revisions
-    eyes: Eyes
+    eyes: SourceWatcher
     metrics: Metrics
     step: Step = no_step
     own_worker: str | None = None

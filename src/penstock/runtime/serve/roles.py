@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from penstock.errors import ConflictError, SparkError, StateError
 from penstock.planner.policy.selection import Pattern, Selection
-from penstock.runtime.observe.source_watcher import Lookout, glancing
+from penstock.runtime.observe.source_watcher import BackgroundWatcher, glancing
 from penstock.runtime.place.revisions import Revisions
 from penstock.runtime.place.workspace import Workspace
 from penstock.runtime.plan.scheduler import Scheduler
@@ -81,7 +81,7 @@ def _schedule(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse) 
     bell = stop.bell()
     state = workspace.connect()
     revisions = Revisions(workspace.project, workspace.environ)
-    lookout = Lookout(workspace.environ, bell.ring)
+    lookout = BackgroundWatcher(workspace.environ, bell.ring)
     scheduler = Scheduler(state, revisions, lookout, metrics, workspace.step, workspace.worker)
     log("scheduler_started", pid=os.getpid())
     try:
