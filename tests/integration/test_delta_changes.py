@@ -58,10 +58,10 @@ def plain(tmp_path: Path) -> Path:
     return place
 
 
-def found(root: Path, after: int | None = None, interesting: IntervalSet = EVERYTHING) -> LogChanges:
+def found(root: Path, after: int | None = None, consumed: IntervalSet = EVERYTHING) -> LogChanges:
     """What the last commit changed, or all commits after one."""
     upto = head(root).version()
-    return log_changes(str(root), N, upto - 1 if after is None else after, upto, interesting=interesting)
+    return log_changes(str(root), N, upto - 1 if after is None else after, upto, consumed=consumed)
 
 
 def late(root: Path) -> None:
@@ -241,7 +241,7 @@ def test_files_that_nobody_has_read_are_not_opened(plain: Path) -> None:
     write_deltalake(str(plain), rows([50, 70]), mode="append")
     for file in plain.glob("*.parquet"):
         file.unlink()
-    now = found(plain, interesting=ranges((0, 50)))
+    now = found(plain, consumed=ranges((0, 50)))
     assert now.changed.ranges == ranges((50, 71))
     assert [(part.start, part.end, count) for part, count in now.changed.rows] == [(50, 71, 2)]
 
@@ -411,7 +411,7 @@ def test_positions_of_every_type(
     assert log_changes(str(tmp_path), position, 0, 1).changed.ranges == expected
     head(tmp_path).delete("v >= 0")
     assert log_changes(str(tmp_path), position, 1, 2).ranges == expected
-    spans = log_changes(str(tmp_path), position, 1, 2, interesting=NOTHING).ranges
+    spans = log_changes(str(tmp_path), position, 1, 2, consumed=NOTHING).ranges
     assert not expected - spans
 
 
@@ -543,7 +543,7 @@ def check_writers(root: Path, feed: bool, done: list[Writer]) -> None:
         assert now.ranges.within(first, 99) == differ.within(first, 99), version
         firsts = [one.first for one in now.commits if one.only_deletes]
         assert firsts in ([], [min(content(root, version + 1), default=None)]) or min(differ.edges) >= first, version
-    whole = changes.log_changes(str(root), N, begun, upto, interesting=ranges((5, 15)))
+    whole = changes.log_changes(str(root), N, begun, upto, consumed=ranges((5, 15)))
     assert not differences(root, begun, upto) - whole.ranges
 
 

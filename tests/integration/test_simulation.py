@@ -22,7 +22,7 @@ from memory_observer import MemoryObserver
 from simulated_life import Life, own_story, story
 from simulation import simulating
 
-from penstock.planner.change.source_changes import Noticed
+from penstock.planner.change.source_changes import SourceChanges
 from penstock.runtime.work import attempt as work
 from penstock.state import world
 from penstock.state.progress import invalidation, publication
@@ -78,8 +78,8 @@ def _hull(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(world, "_holding", filled)
 
 
-def _nothing(_: MemoryObserver, location: str, known: SourceRecord, *__: object) -> Noticed:
-    return Noticed(UNCHANGED, known.expired_pos)
+def _nothing(_: MemoryObserver, location: str, known: SourceRecord, *__: object) -> SourceChanges:
+    return SourceChanges(UNCHANGED, known.expired_pos)
 
 
 # One mechanism is missing here because nothing breaks without it: the compare-and-set of slots (active scopes cannot

@@ -74,7 +74,7 @@ def _older(kind: str, mark: int, snapshot: int, intent: int) -> bool:
 
 
 @dataclass
-class Scene:
+class TemplateContext:
     """Two tasks, an observation and a wish of a person, at positions of their own."""
 
     story: Story
@@ -138,11 +138,11 @@ class Scene:
         assert not self.account.wrongly_fresh(covered, stale), order
 
 
-def scenes(story: Story) -> Iterator[Scene]:
+def scenes(story: Story) -> Iterator[TemplateContext]:
     story.state.record_source(record(1), None)
     generation = story.generation().no
     for number in range(100_000):
-        yield Scene(story, 1000 * number, Account(), generation, observed=number + 1)
+        yield TemplateContext(story, 1000 * number, Account(), generation, observed=number + 1)
 
 
 def apart(story: Story, *, every_step: bool = EVERY_STEP) -> int:
@@ -191,7 +191,7 @@ def forgets_what_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def compares_no_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        invalidation, "too_early", lambda asked, frontier, _: pins.standing(frontier, asked.news) == "behind"
+        invalidation, "too_early", lambda asked, frontier, _: pins.compare_pin(frontier, asked.news) == "behind"
     )
 
 

@@ -111,7 +111,7 @@ def test_what_spark_changed_is_told_commit_by_commit_and_nothing_else(
         assert bool(now.left) == name.startswith("delete"), name
         assert name not in QUIET or not now.changed, name
         before = version
-    whole = log_changes(bench.path("t"), AT, 3, last, interesting=ranges((5, 15)))
+    whole = log_changes(bench.path("t"), AT, 3, last, consumed=ranges((5, 15)))
     assert not differing(3, last) - whole.ranges
     assert whole.changed.ranges != EVERYTHING
     by_name = dict(made)

@@ -23,7 +23,7 @@ from residents import covers, residing, until
 
 from penstock.engine.spark.session import Session
 from penstock.engine.stage.staging import group
-from penstock.planner.change.source_changes import Noticed
+from penstock.planner.change.source_changes import SourceChanges
 from penstock.runtime.observe.sources import Observer
 from penstock.runtime.place.workspace import apply
 from penstock.runtime.serve import roles
@@ -202,7 +202,7 @@ def test_two_attempts_that_need_the_same_file_both_succeed(
 ) -> None:
     """Another program may append in between: its rows are noticed and go."""
     # what the log tells would be one repair of both ranges; here they are asked for one after the other
-    monkeypatch.setattr(Observer, "_between", lambda *_: Noticed(UNCHANGED, None))
+    monkeypatch.setattr(Observer, "_between", lambda *_: SourceChanges(UNCHANGED, None))
     trial.write("penstock.yml", (trial.root / "penstock.yml").read_text().replace("concurrency: 1", "concurrency: 2"))
     trial.model("copy", COPY, "interval: 10\nmax_inflight: 2")
     trial.land("events", range(10, 40))

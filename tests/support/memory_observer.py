@@ -11,7 +11,7 @@ from memory_engine import MemoryEngine
 from memory_tables import MemorySnapshot
 
 from penstock.engine.observe.bounds import Bounds, complete_bounds, merged_bounds
-from penstock.planner.change.source_changes import Noticed, judged
+from penstock.planner.change.source_changes import SourceChanges, judged
 from penstock.runtime.observe.sources import Sight, completeness, scan_periods
 from penstock.runtime.place.table_resolver import TableResolver
 from penstock.state.store import State
@@ -72,7 +72,7 @@ class MemoryObserver:
         noticed = self._noticed(location, known, known.snapshot, head)
         return replace(record, expired_pos=noticed.expired_pos), noticed.changed
 
-    def _noticed(self, location: str, known: SourceRecord, after: int, head: MemorySnapshot) -> Noticed:
+    def _noticed(self, location: str, known: SourceRecord, after: int, head: MemorySnapshot) -> SourceChanges:
         snapshots = self.engine.snapshots(location)[: head.version + 1]
         # the highest end there ever was, not the last one: consumers may have covered what has left since
         reach = snapshots[after].reach if self.late_only else MAX_POSITION

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from penstock.project.reading.limits import MAX_CHARACTERS
 from penstock.project.templates import jinja, plain, templates
 from penstock.project.templates.plain import plain_template
-from penstock.project.templates.rendering import Inputs, Scene, render_model
+from penstock.project.templates.rendering import Inputs, TemplateContext, render_model
 from penstock.project.templates.words import TemplateProblem
 from penstock.values.intervals import Interval
 
-SCENE = Scene(
+SCENE = TemplateContext(
     name="shop.orders",
     position="at",
     axis="second",

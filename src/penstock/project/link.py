@@ -13,7 +13,7 @@ from penstock.project.keys.settings import Settings
 from penstock.project.reading.documents import Items, Node, Scalar, Table
 from penstock.project.reading.problems import Problems, Where, did_you_mean
 from penstock.project.templates import templates
-from penstock.project.templates.rendering import MODEL_NAMES, Scene, references
+from penstock.project.templates.rendering import MODEL_NAMES, TemplateContext, references
 from penstock.project.templates.words import TemplateProblem
 from penstock.values.intervals import Interval
 from penstock.values.models.axis import SECOND
@@ -145,7 +145,7 @@ class Linker:
                 for text in references(body, scene, bounds, lane):
                     called.setdefault(text, body_place(draft, 1))
 
-    def _trial_scene(self, draft: Draft) -> Scene:
+    def _trial_scene(self, draft: Draft) -> TemplateContext:
         """A scene in which every model is a dependency: which ones are is what we want to find out."""
         groups = tuple((name,) for name in self.drafts)
         return scene(draft, self.settings, axis=SECOND, groups=groups, positions=self.positions, interval=1)
@@ -182,8 +182,8 @@ def scene(
     groups: Groups,
     positions: Mapping[str, str | None],
     interval: int,
-) -> Scene:
-    return Scene(
+) -> TemplateContext:
+    return TemplateContext(
         name=draft.name,
         position=positions.get(draft.name),
         axis=axis,

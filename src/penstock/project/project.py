@@ -20,7 +20,7 @@ from penstock.project.reading.documents import read_document
 from penstock.project.reading.limits import MAX_FILE_BYTES
 from penstock.project.reading.problems import Notice, Problems
 from penstock.project.reading.toolchain import identity, require_plain_parser
-from penstock.project.templates.rendering import STAND_IN, Ref, ScanContext, Scene, render_model, render_scan
+from penstock.project.templates.rendering import STAND_IN, Ref, ScanContext, TemplateContext, render_model, render_scan
 from penstock.project.templates.words import TemplateProblem
 from penstock.secrets import conceal
 from penstock.values.intervals import Interval
@@ -212,8 +212,10 @@ def _settings(
     return settings
 
 
-def _scene(model: Model, project: Project, groups: tuple[tuple[str, ...], ...], interval: int | None) -> Scene:
-    return Scene(
+def _scene(
+    model: Model, project: Project, groups: tuple[tuple[str, ...], ...], interval: int | None
+) -> TemplateContext:
+    return TemplateContext(
         name=model.name,
         position=model.position,
         axis=model.axis or SECOND,

@@ -18,7 +18,7 @@ from penstock.project.templates.rendering import (
     Inputs,
     RefUse,
     ScanContext,
-    Scene,
+    TemplateContext,
     render_model,
     render_scan,
 )
@@ -96,7 +96,7 @@ class Trial:
         except (TemplateProblem, QueryProblem) as problem:
             self.problems.add(body_place(draft, problem.line), problem.message)
 
-    def _rendered(self, model: IntervalModel, where: Scene) -> tuple[str, list[RefUse]]:
+    def _rendered(self, model: IntervalModel, where: TemplateContext) -> tuple[str, list[RefUse]]:
         """The first of several renderings; all of them must work."""
         first: tuple[str, list[RefUse]] | None = None
         choices = [group[0].model for group in model.dependencies]
@@ -111,7 +111,7 @@ class Trial:
         return first or ("", [])
 
     def _shared(
-        self, model: IntervalModel, where: Scene, first: tuple[str, list[RefUse]]
+        self, model: IntervalModel, where: TemplateContext, first: tuple[str, list[RefUse]]
     ) -> tuple[tuple[str, ...], tuple[str, ...], str | None]:
         """The texts that chunks would share, what they read by position, and why there are none."""
         if (obstacle := _hidden_bounds(model.sql)) is not None:
@@ -128,7 +128,7 @@ class Trial:
         return tuple(found), next(iter(found.values())), None
 
     def _for_all_chunks(
-        self, model: IntervalModel, where: Scene, first: tuple[str, list[RefUse]]
+        self, model: IntervalModel, where: TemplateContext, first: tuple[str, list[RefUse]]
     ) -> Iterator[tuple[str, list[RefUse]]]:
         """What stands in for the renderings of all chunks; the `first` one where they are alike."""
         names = templates.names_used(model.sql)

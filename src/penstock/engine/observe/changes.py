@@ -13,7 +13,7 @@ from penstock.engine.log.storage import Storage
 from penstock.engine.observe.deletion_vectors import first_position
 from penstock.engine.observe.file_rows import LogScan, ReadBudget, added_file, removed_file, span
 from penstock.engine.observe.rewrites import Rewrite, delete_changes, feed_changes, file_changes
-from penstock.engine.rows.changed_ranges import Tally
+from penstock.engine.rows.changed_ranges import ChangedRanges
 from penstock.engine.values.files import DataFile, PositionColumn
 from penstock.engine.values.positions import position_field
 from penstock.errors import SourceError
@@ -36,12 +36,12 @@ def log_changes(
     after: int,
     upto: int,
     *,
-    interesting: IntervalSet = EVERYTHING,
+    consumed: IntervalSet = EVERYTHING,
     storage: Storage | None = None,
 ) -> LogChanges:
     """What the commits after one snapshot up to another changed; without a position all or nothing.
 
-    Files that do not meet `interesting` are not opened and count with their whole range, as do those that are gone. A
+    Files that do not meet `consumed` are not opened and count with their whole range, as do those that are gone. A
     position may be told although its rows are the same, but never the other way round.
     """
     if position is None:
@@ -56,7 +56,7 @@ def log_changes(
             continue
         if commit.metadata is None and not (commit.adds or commit.removes or commit.cdc):
             continue
-        walk = walk or _Walk.begun(location, position, (after, upto), interesting, storage)
+        walk = walk or _Walk.begun(location, position, (after, upto), consumed, storage)
         if walk is None:
             return LogChanges((_ANYTHING,))
         found.append(walk.take(commit))
@@ -116,7 +116,7 @@ class _Walk:
         location: str,
         position: PositionColumn,
         snapshots: tuple[int, int],
-        interesting: IntervalSet,
+        consumed: IntervalSet,
         storage: Storage | None,
     ) -> _Walk | None:
         """None when the column of the positions came later: nothing of before can be told by it."""
@@ -133,7 +133,7 @@ class _Walk:
             field_ = position_field(schema or table.schema().to_json(), position)
         except SourceError:
             return None
-        look = LogScan(location, field_, position.axis, interesting, storage, ReadBudget())
+        look = LogScan(location, field_, position.axis, consumed, storage, ReadBudget())
         columns = frozenset(_columns(table.schema().to_json()).values())
         return cls(look, replace(look, budget=ReadBudget()), position, after, upto, schema, columns)
 
@@ -154,8 +154,8 @@ class _Walk:
             tuple(added_file(one, self.look.field) for one in adds),
             self.columns,
         )
-        feed = [added_file(one, self.look.field) for one in commit.cdc] if self.look.interesting else []
-        tally = Tally(self.position.axis)
+        feed = [added_file(one, self.look.field) for one in commit.cdc] if self.look.consumed else []
+        tally = ChangedRanges(self.position.axis)
         fed = bool(feed) and feed_changes(self.look, feed, self.columns, tally)
         if not _only_deletes(commit, adds, removes):
             if not fed:

@@ -60,7 +60,7 @@ class LogScan:
     location: str
     field: PositionField
     axis: str
-    interesting: IntervalSet
+    consumed: IntervalSet
     storage: Storage | None
     budget: ReadBudget
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from penstock.engine.observe.change_rows import change_rows, feed_rows, rows_by_position
 from penstock.engine.observe.deletion_vectors import NO_MASK, Masks, Part, padded, rows_around, vectors
 from penstock.engine.observe.file_rows import LogScan, positions_in, rows_of, span
-from penstock.engine.rows.changed_ranges import Span, Tally, counted_at, counts, differing, either
+from penstock.engine.rows.changed_ranges import ChangedRanges, Span, counted_at, counts, differing, either
 from penstock.engine.values.files import DataFile
 from penstock.values.changes import MOST_PARTS
 from penstock.values.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet, ranges
@@ -37,7 +37,7 @@ class Rewrite:
     """As the files name them; others are left over from a column that was dropped."""
 
 
-def feed_changes(look: LogScan, feed: Sequence[DataFile], columns: frozenset[str], tally: Tally) -> bool:
+def feed_changes(look: LogScan, feed: Sequence[DataFile], columns: frozenset[str], tally: ChangedRanges) -> bool:
     """Count the rows of a commit's change files; False when they cannot be read."""
     if sum(file.size for file in feed) <= SMALL_FEED_BYTES:
         rows = feed_rows(look, [Part(file) for file in feed], columns, CHANGE_TYPE)
@@ -56,7 +56,7 @@ def feed_changes(look: LogScan, feed: Sequence[DataFile], columns: frozenset[str
     return True
 
 
-def file_changes(look: LogScan, rewrite: Rewrite, tally: Tally) -> None:
+def file_changes(look: LogScan, rewrite: Rewrite, tally: ChangedRanges) -> None:
     """Count where rows came and went with whole files."""
     before = _worth_opening(look, rewrite.removed, tally)
     after = _worth_opening(look, rewrite.added, tally)
@@ -77,7 +77,7 @@ def file_changes(look: LogScan, rewrite: Rewrite, tally: Tally) -> None:
     tally.add(either(was, now))
 
 
-def delete_changes(look: LogScan, rewrite: Rewrite, first: int | None, tally: Tally) -> IntervalSet:
+def delete_changes(look: LogScan, rewrite: Rewrite, first: int | None, tally: ChangedRanges) -> IntervalSet:
     """Count where a commit that brought no row took some, and tell where it certainly did.
 
     Where as many rows are left as there were, they are the same. Files that went whole below the first row are not
@@ -98,14 +98,16 @@ def delete_changes(look: LogScan, rewrite: Rewrite, first: int | None, tally: Ta
     return taken.changed().ranges
 
 
-def _cut_changes(look: LogScan, rewrite: Rewrite, cut: Sequence[_Reaching], first: int | None, tally: Tally) -> Tally:
+def _cut_changes(
+    look: LogScan, rewrite: Rewrite, cut: Sequence[_Reaching], first: int | None, tally: ChangedRanges
+) -> ChangedRanges:
     """Rows of several files may lie together now: all are opened, or none is."""
-    taken = Tally(look.axis)
+    taken = ChangedRanges(look.axis)
     files = [file for file, _ in cut]
     lowest = min((low for _, (low, _, _) in cut), default=None)
     begins = None if lowest is None or first is None or lowest >= first else first
     selected = None
-    if any(look.interesting.within(low, end) for _, (low, end, _) in cut):
+    if any(look.consumed.within(low, end) for _, (low, end, _) in cut):
         selected = _selected(look, rewrite.version, files, rewrite.added)
     if selected is not None and lowest is not None and begins is not None:
         went = _gone_below(look, selected, begins)
@@ -129,15 +131,15 @@ def _counted(look: LogScan, selected: tuple[list[Part], list[Part]]) -> pa.Table
     """How many rows went at each position; None when not all of the files can be read."""
     if sum(part.file.rows or 0 for parts in selected for part in parts if not part.is_empty) > look.budget.rows:
         return None
-    unread = Tally(look.axis)
+    unread = ChangedRanges(look.axis)
     was, now = (_by_position(look, parts, unread) for parts in selected)
     return None if unread.changed() else differing(was, now)
 
 
 def _held(look: LogScan, parts: Sequence[Part]) -> IntervalSet:
     """Where rows are left of files that are gone, when that is told in few words."""
-    unread = Tally(look.axis)
-    there = Tally(look.axis)
+    unread = ChangedRanges(look.axis)
+    there = ChangedRanges(look.axis)
     there.add(_by_position(look, parts, unread))
     held = there.changed().ranges
     return NOTHING if unread.changed() or len(held) >= MOST_PARTS else held
@@ -154,13 +156,15 @@ def _gone_below(look: LogScan, selected: tuple[list[Part], list[Part]], first: i
     return gone[0] - came[0]
 
 
-def _whole_changes(look: LogScan, version: int, files: Sequence[_Reaching], tally: Tally, taken: Tally) -> None:
+def _whole_changes(
+    look: LogScan, version: int, files: Sequence[_Reaching], tally: ChangedRanges, taken: ChangedRanges
+) -> None:
     """Every row of these files went; the least one is known unopened."""
-    opened = [file for file, (low, end, _) in files if look.interesting.within(low, end)]
+    opened = [file for file, (low, end, _) in files if look.consumed.within(low, end)]
     selected = _selected(look, version, opened, ())
     parts = {} if selected is None else {part.file.path: part for part in selected[0]}
     for file, reach in files:
-        unread = Tally(look.axis)
+        unread = ChangedRanges(look.axis)
         part = parts.get(file.path)
         counted = None if part is None else _by_position(look, [part], unread)
         if counted is not None and not unread.changed():
@@ -172,27 +176,27 @@ def _whole_changes(look: LogScan, version: int, files: Sequence[_Reaching], tall
             taken.add_span((reach[0], reach[0] + 1, 1))
 
 
-def _worth_opening(look: LogScan, files: Iterable[DataFile], tally: Tally) -> tuple[DataFile, ...]:
+def _worth_opening(look: LogScan, files: Iterable[DataFile], tally: ChangedRanges) -> tuple[DataFile, ...]:
     """The files whose rows somebody has read; the others count with their range."""
     found = []
     for file in files:
         reach = span(look, file)
         if reach is None:
             continue
-        if look.interesting.within(reach[0], reach[1]):
+        if look.consumed.within(reach[0], reach[1]):
             found.append(file)
         else:
             _count_whole(look, file, tally)
     return tuple(found)
 
 
-def _count_whole(look: LogScan, file: DataFile, tally: Tally) -> None:
+def _count_whole(look: LogScan, file: DataFile, tally: ChangedRanges) -> None:
     reach = span(look, file)
     if reach is not None:
         _count_span(reach, tally)
 
 
-def _count_span(reach: Span, tally: Tally) -> None:
+def _count_span(reach: Span, tally: ChangedRanges) -> None:
     if reach[:2] == EVERYTHING.edges:
         tally.everything = True
     tally.add_span(reach)
@@ -236,7 +240,7 @@ def _facts(look: LogScan, rewrite: Rewrite) -> dict[str, object]:
     return {"table": look.location, "snapshot": rewrite.version, "bytes": size}
 
 
-def _by_position(look: LogScan, parts: Sequence[Part], tally: Tally) -> pa.Table:
+def _by_position(look: LogScan, parts: Sequence[Part], tally: ChangedRanges) -> pa.Table:
     """How many of these rows each position has; a file that cannot be read is counted with its range at once."""
     found = [_NO_ROWS]
     for part in parts:

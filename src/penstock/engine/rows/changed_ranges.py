@@ -20,7 +20,7 @@ Span = tuple[int, int, int]
 
 
 @dataclass(slots=True)
-class Tally:
+class ChangedRanges:
     """Gathers changed positions one by one where they are known, else the stretches that hold them."""
 
     axis: str

@@ -11,7 +11,7 @@ from penstock.values.records import SourceRecord, StateView
 
 
 @dataclass(frozen=True, slots=True)
-class Noticed:
+class SourceChanges:
     """What a look at a source found out about the rows of before."""
 
     changed: Changed
@@ -28,7 +28,7 @@ def anybody_cares(source: Source, graph: Graph) -> bool:
     return source.position is not None or any(one.on_change == "rerun" for _, one in _readings(source, graph))
 
 
-def interesting(source: Source, graph: Graph, world: StateView) -> IntervalSet:
+def consumed(source: Source, graph: Graph, world: StateView) -> IntervalSet:
     """The positions of a source that went into what its readers have covered or are working on."""
     read = NOTHING
     for model, dependency in _readings(source, graph):
@@ -56,7 +56,7 @@ def replaced(known: SourceRecord, record: SourceRecord) -> bool:
     return both and (record.snapshot or 0) < (known.snapshot or 0)
 
 
-def judged(found: LogChanges, expired_pos: int | None, read: IntervalSet) -> Noticed:
+def judged(found: LogChanges, expired_pos: int | None, read: IntervalSet) -> SourceChanges:
     """Commit by commit, what changed and what expired; what was `read` of the source may tell them apart.
 
     Nothing below what has expired is a change: there is nothing left to compute it with.
@@ -76,7 +76,7 @@ def judged(found: LogChanges, expired_pos: int | None, read: IntervalSet) -> Not
         if expired_pos is not None and one.changed.ranges.within(MIN_POSITION, expired_pos):
             ignored.append(_below(one.changed, expired_pos))
     changed = _from(merged(pending), MIN_POSITION if expired_pos is None else expired_pos)
-    return Noticed(changed, expired_pos, bool(ignored), _row_count(ignored))
+    return SourceChanges(changed, expired_pos, bool(ignored), _row_count(ignored))
 
 
 def _is_retention(commit: CommitChanges, first: int, read: IntervalSet) -> bool:

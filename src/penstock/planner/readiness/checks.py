@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.planner.readiness.lanes import Work
 from penstock.planner.readiness.observation import Verdict
-from penstock.planner.readiness.ready import Offer, optional
+from penstock.planner.readiness.ready import Availability, optional
 from penstock.planner.readiness.words import length, place, span, spans
 from penstock.values.intervals import MAX_POSITION, Interval, IntervalSet
 
@@ -139,14 +139,16 @@ def _missing(work: Work, chunk: Interval) -> str:
     return _blocked(work, cell) or f"its cell is {span(cell, axis)}"
 
 
-def _waiting(group: tuple[Offer, ...], whys: list[str]) -> str:
+def _waiting(group: tuple[Availability, ...], whys: list[str]) -> str:
     if len(group) == 1:
         return f"waiting for {group[0].dependency.model}: {whys[0]}"
     each = "; ".join(f"{offer.dependency.model} {why}" for offer, why in zip(group, whys, strict=True))
     return f"waiting for one of {', '.join(offer.dependency.model for offer in group)}: {each}"
 
 
-def _verdict(offer: Offer, group: tuple[Offer, ...], chunk: Interval, axis: str, *, passed_over: bool) -> Verdict:
+def _verdict(
+    offer: Availability, group: tuple[Availability, ...], chunk: Interval, axis: str, *, passed_over: bool
+) -> Verdict:
     name, kind = offer.dependency.model, offer.input.kind
     if kind == "lookup":
         rule, value = "is there", "there" if offer.counted else offer.input.why_empty or "nothing yet"
@@ -162,7 +164,7 @@ def _verdict(offer: Offer, group: tuple[Offer, ...], chunk: Interval, axis: str,
     return Verdict(name, rule, value, False, _lacking(offer, chunk, axis))
 
 
-def _value(offer: Offer, chunk: Interval, axis: str) -> str:
+def _value(offer: Availability, chunk: Interval, axis: str) -> str:
     lacking = _lacked(offer, chunk)
     if lacking is not None and not (offer.input.kind == "source" and lacking.end == offer.need(chunk).end):
         return f"lacks {span(lacking, axis)}"
@@ -174,13 +176,13 @@ def _value(offer: Offer, chunk: Interval, axis: str) -> str:
     return "nothing there" if part is None else f"has {span(part, axis)}"
 
 
-def _lacked(offer: Offer, chunk: Interval) -> Interval | None:
+def _lacked(offer: Availability, chunk: Interval) -> Interval | None:
     need = offer.need(chunk)
     lacking = IntervalSet((need.start, need.end)) - offer.counted.within(need.start, need.end)
     return next(iter(lacking), None)
 
 
-def _lacking(offer: Offer, chunk: Interval, axis: str) -> str:
+def _lacking(offer: Availability, chunk: Interval, axis: str) -> str:
     lacking, need, end = _lacked(offer, chunk), offer.need(chunk), offer.counted.end
     if not offer.counted or lacking is None:
         return offer.input.why_empty or "nothing is there yet"

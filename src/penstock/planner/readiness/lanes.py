@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.planner.readiness.observation import Observation
-from penstock.planner.readiness.ready import Readiness, joined, readiness, readiness_again
+from penstock.planner.readiness.ready import Readiness, joined, readiness, repair_readiness
 from penstock.planner.readiness.rounding import Price, rounded
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.values.tasks import Lane
@@ -152,7 +152,7 @@ def work(seen: Observation) -> Work:
     split = MIN_POSITION if reached is None else found.grid.down(reached)
     if seen.model.schedules.forwardfill == "off":
         split = MAX_POSITION
-    again = readiness_again(seen, found) if seen.stale else found
+    again = repair_readiness(seen, found) if seen.stale else found
     repair, room = _repair(seen, found, again)
     return Work(seen, found, again, reached, split, busy, repair - busy, room - busy)
 
@@ -160,7 +160,7 @@ def work(seen: Observation) -> Work:
 def repairable(seen: Observation) -> IntervalSet:
     """What is stale and could be computed now, whoever works on it."""
     found = readiness(seen)
-    return _repair(seen, found, readiness_again(seen, found))[0]
+    return _repair(seen, found, repair_readiness(seen, found))[0]
 
 
 def frontier(seen: Observation, found: Readiness) -> int | None:

@@ -16,7 +16,7 @@ _PARTS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class Availability:
     """One member of a dependency group: what counts of it, and where a chunk may stand because of it."""
 
     dependency: Dependency
@@ -42,7 +42,7 @@ class Readiness:
 
     model: IntervalModel
     grid: Grid
-    groups: tuple[tuple[Offer, ...], ...]
+    groups: tuple[tuple[Availability, ...], ...]
     low: int | None
     """No chunk begins below; None: nothing says where to begin."""
     high: int | None
@@ -148,7 +148,7 @@ def readiness(seen: Observation) -> Readiness:
     return Readiness(model, grid, groups, low, high, end, tip, seen.covered, splits)
 
 
-def readiness_again(seen: Observation, found: Readiness) -> Readiness:
+def repair_readiness(seen: Observation, found: Readiness) -> Readiness:
     """The same for what was computed before: there a source was complete once, wherever it begins and ends now.
 
     Rows that were deleted since, even all of them, are read as they are now; only what expired is not made again.
@@ -167,7 +167,7 @@ def readiness_again(seen: Observation, found: Readiness) -> Readiness:
     return replace(found, groups=groups, low=low, high=high, tip=high)
 
 
-def _complete_once(offer: Offer) -> Offer:
+def _complete_once(offer: Availability) -> Availability:
     if offer.input.kind != "source" or not offer.input.observed:
         return offer
     expired = offer.input.expired
@@ -175,7 +175,7 @@ def _complete_once(offer: Offer) -> Offer:
     return replace(offer, counted=counted, places=counted)
 
 
-def _last_sign(positioned: list[Offer]) -> int | None:
+def _last_sign(positioned: list[Availability]) -> int | None:
     """Nothing that is needed ever ends: what does end is then the only sign of how far there is anything to do."""
     return max((end for offer in positioned if (end := offer.counted.end) not in (None, MAX_POSITION)), default=None)
 
@@ -208,7 +208,7 @@ def joined(pieces: Iterable[IntervalSet]) -> IntervalSet:
     return IntervalSet(tuple(edges))
 
 
-def optional(group: tuple[Offer, ...]) -> bool:
+def optional(group: tuple[Availability, ...]) -> bool:
     return any(offer.dependency.optional for offer in group)
 
 
@@ -218,7 +218,7 @@ def _buffered(model: IntervalModel, end: int) -> int:
     return top if top is not None and end >= top else end - model.fill.buffer
 
 
-def _offers(group: Group, seen: Observation, grid: Grid) -> tuple[Offer, ...]:
+def _offers(group: Group, seen: Observation, grid: Grid) -> tuple[Availability, ...]:
     inputs = [seen.inputs.get(member.model) or _unseen(member.model) for member in group]
     firsts = [one.first for one in inputs if one.first is not None]
     offers = []
@@ -230,7 +230,7 @@ def _offers(group: Group, seen: Observation, grid: Grid) -> tuple[Offer, ...]:
             counted = counted.within(grid.down(one.first) if one.first == min(firsts) else one.first, MAX_POSITION)
         if member.finality and one.kind != "lookup" and counted.end not in (None, MAX_POSITION):
             counted = counted.within(MIN_POSITION, counted.edges[-1] - member.finality)
-        offers.append(Offer(member, one, counted, _eroded(counted, one.first, member.before, member.after)))
+        offers.append(Availability(member, one, counted, _eroded(counted, one.first, member.before, member.after)))
     return tuple(offers)
 
 
@@ -251,7 +251,7 @@ def _eroded(counted: IntervalSet, first: int | None, before: int, after: int) ->
     return IntervalSet(tuple(edges))
 
 
-def _choice(group: tuple[Offer, ...], chunk: Interval) -> str | None:
+def _choice(group: tuple[Availability, ...], chunk: Interval) -> str | None:
     for offer in group:
         if offer.covers(chunk):
             return offer.dependency.model
@@ -264,7 +264,7 @@ def _choice(group: tuple[Offer, ...], chunk: Interval) -> str | None:
     return ""
 
 
-def _end_below(groups: tuple[tuple[Offer, ...], ...], limit: int) -> int | None:
+def _end_below(groups: tuple[tuple[Availability, ...], ...], limit: int) -> int | None:
     """Where the positions end that every needed group has, when those from `limit` on are ignored."""
     needed = [group for group in groups if not optional(group)]
     end = limit
@@ -280,7 +280,7 @@ def _end_below(groups: tuple[tuple[Offer, ...], ...], limit: int) -> int | None:
         end = lowest
 
 
-def _places(group: tuple[Offer, ...], window: Interval, found: Readiness) -> IntervalSet:
+def _places(group: tuple[Availability, ...], window: Interval, found: Readiness) -> IntervalSet:
     """Where one group lets cells stand: each whole cell lies within one member, never within a patchwork of several."""
     if len(group) == 1:
         return group[0].places.within(window.start, window.end)

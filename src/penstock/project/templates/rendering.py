@@ -61,7 +61,7 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class TemplateContext:
     """All that a model's template can speak of."""
 
     name: str
@@ -79,7 +79,7 @@ class Scene:
 
 
 def render_model(
-    sql: str, scene: Scene, bounds: Interval, *, choices: Sequence[str], ref: Ref, task_start: int, lane: str
+    sql: str, scene: TemplateContext, bounds: Interval, *, choices: Sequence[str], ref: Ref, task_start: int, lane: str
 ) -> str:
     """The query of one interval. `choices` is the member used of each dependency group."""
 
@@ -95,7 +95,7 @@ def render_model(
     )
 
 
-def references(sql: str, scene: Scene, bounds: Interval, lane: str) -> tuple[str, ...]:
+def references(sql: str, scene: TemplateContext, bounds: Interval, lane: str) -> tuple[str, ...]:
     """The names that `ref()` is called with when the query of one interval is made, whether they exist or not."""
     called: list[str] = []
 
@@ -107,7 +107,9 @@ def references(sql: str, scene: Scene, bounds: Interval, lane: str) -> tuple[str
     return tuple(dict.fromkeys(called))
 
 
-def _model_names(sql: str, scene: Scene, bounds: Interval, ref: Callable[..., str], task: Names) -> dict[str, object]:
+def _model_names(
+    sql: str, scene: TemplateContext, bounds: Interval, ref: Callable[..., str], task: Names
+) -> dict[str, object]:
     span = _span(bounds, scene.axis)
     return {
         **_common(scene),
@@ -121,7 +123,7 @@ def _model_names(sql: str, scene: Scene, bounds: Interval, ref: Callable[..., st
     }
 
 
-def render_scan(sql: str, scene: Scene, scan: ScanContext, ref: Ref) -> str:
+def render_scan(sql: str, scene: TemplateContext, scan: ScanContext, ref: Ref) -> str:
     """The query for the bounds of a source; there only the source itself can be read."""
 
     def own(name: str) -> str:
@@ -159,7 +161,7 @@ def moment(position: int) -> str:
     return f"timestamp'{(_EPOCH + timedelta(seconds=position)).strftime('%Y-%m-%dT%H:%M:%SZ').rjust(20, '0')}'"
 
 
-def _common(scene: Scene, relation: str | None = None) -> dict[str, object]:
+def _common(scene: TemplateContext, relation: str | None = None) -> dict[str, object]:
     def var(name: str, default: Plain = None) -> Plain:
         if name in scene.vars:
             return scene.vars[name]
@@ -182,7 +184,7 @@ def _common(scene: Scene, relation: str | None = None) -> dict[str, object]:
     return {"self": Names("self", own), "env": Names("env", scene.env), "var": var, **defaults}
 
 
-def _dep(scene: Scene) -> Names:
+def _dep(scene: TemplateContext) -> Names:
     """Dependencies by database and table; the default databases by their placeholders too."""
     databases: dict[str, dict[str, object]] = {}
     for name in dict.fromkeys(member for group in scene.groups for member in group):
@@ -219,7 +221,7 @@ def _in_bounds(column: str, type: str, bounds: Interval, axis: str) -> str:  # n
     return f"({column} >= {start} and {column} < {end})"
 
 
-def _found(name: str, scene: Scene) -> str:
+def _found(name: str, scene: TemplateContext) -> str:
     try:
         known = {*scene.positions, *scene.stand_ins} if scene.stand_ins else scene.positions
         model = resolve(name, known, scene.databases)

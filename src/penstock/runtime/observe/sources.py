@@ -24,9 +24,9 @@ from penstock.engine.observe.bounds import (
 from penstock.engine.values.files import PositionColumn
 from penstock.errors import SourceError
 from penstock.planner.change.source_changes import (
-    Noticed,
+    SourceChanges,
     anybody_cares,
-    interesting,
+    consumed,
     judged,
     lowered,
     newest,
@@ -160,21 +160,21 @@ class Observer:
             record = replace(record, ignored_rows=None, ignored_since=None)
         return Sight(known, record, noticed.changed, more)
 
-    def _noticed(self, source: Source, known: SourceRecord, record: SourceRecord, world: StateView) -> Noticed:
+    def _noticed(self, source: Source, known: SourceRecord, record: SourceRecord, world: StateView) -> SourceChanges:
         """Where rows are no longer what they were when the source was last seen."""
         graph = self.site.graph
         if known.observed_at is None or not anybody_cares(source, graph):
-            return Noticed(UNCHANGED, known.expired_pos)
+            return SourceChanges(UNCHANGED, known.expired_pos)
         if replaced(known, record):
-            return Noticed(Changed(EVERYTHING), None)
+            return SourceChanges(Changed(EVERYTHING), None)
         if source.format != "delta":
             length = source.recheck if record.full_scan_at != known.full_scan_at else None
-            return Noticed(newest(source, graph, world, length or 0), known.expired_pos)
+            return SourceChanges(newest(source, graph, world, length or 0), known.expired_pos)
         if known.snapshot is None or record.snapshot is None or known.snapshot == record.snapshot:
-            return Noticed(UNCHANGED, known.expired_pos)
+            return SourceChanges(UNCHANGED, known.expired_pos)
         return self._between(source, known.snapshot, record, world)
 
-    def _between(self, source: Source, after: int, record: SourceRecord, world: StateView) -> Noticed:
+    def _between(self, source: Source, after: int, record: SourceRecord, world: StateView) -> SourceChanges:
         from penstock.engine.observe.changes import log_changes
 
         assert record.snapshot is not None  # noqa: S101
@@ -182,15 +182,15 @@ class Observer:
         if record.only_spark is not None:
             return self._fed(source, after, record, world)
         storage = self.site.project.settings.target.storage
-        read = interesting(source, self.site.graph, world)
-        found = log_changes(location, column, after, record.snapshot, interesting=read, storage=storage)
+        read = consumed(source, self.site.graph, world)
+        found = log_changes(location, column, after, record.snapshot, consumed=read, storage=storage)
         return judged(found, record.expired_pos, read)
 
-    def _fed(self, source: Source, after: int, record: SourceRecord, world: StateView) -> Noticed:
+    def _fed(self, source: Source, after: int, record: SourceRecord, world: StateView) -> SourceChanges:
         """The same by the change feed of a table that only Spark can read; without one nobody knows."""
         column, graph = position_column(source), self.site.graph
         assert record.snapshot is not None and self.scanner is not None  # noqa: S101
-        read = interesting(source, graph, world)
+        read = consumed(source, graph, world)
         expired_pos = self._still_expired(source, after, record, read)
         if column is not None and record.change_feed:
             location, first = self.site.source(source), record.min_pos
@@ -201,8 +201,8 @@ class Observer:
             else:
                 return judged(found, expired_pos, read)
         if source.recheck is not None:
-            return Noticed(newest(source, graph, world, source.recheck), expired_pos)
-        return Noticed(Changed(EVERYTHING), expired_pos)
+            return SourceChanges(newest(source, graph, world, source.recheck), expired_pos)
+        return SourceChanges(Changed(EVERYTHING), expired_pos)
 
     def _still_expired(self, source: Source, after: int, record: SourceRecord, read: IntervalSet) -> int | None:
         """What has expired, unless a RESTORE or an overwrite may have brought rows back: a log tells everybody."""

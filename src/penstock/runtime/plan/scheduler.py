@@ -219,8 +219,8 @@ class Scheduler:
         if reopened is None or not reopened.gathers:
             return 0.0
         most = site.project.settings.scheduler.repair_delay_seconds
-        ripe = gathered_at(reopened.since, reopened.latest, self._repaired_at.get(name), most)
-        return (ripe - world.at).total_seconds()
+        repair_due = gathered_at(reopened.since, reopened.latest, self._repaired_at.get(name), most)
+        return (repair_due - world.at).total_seconds()
 
     def _too_soon(self, model: IntervalModel, now: datetime) -> bool:
         last = self._forward_at.get(model.name)

@@ -10,7 +10,7 @@ from penstock.errors import ConflictError, StateError
 from penstock.state.database.connection import Database, storable
 from penstock.state.progress import row_counts as told
 from penstock.state.progress.invalidation import Invalidation, StaleRange, find_stale, known_wish, note, store
-from penstock.state.progress.pins import InputChange, has_read, standing
+from penstock.state.progress.pins import InputChange, compare_pin, has_read
 from penstock.state.progress.row_counts import StoredCounts
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
 from penstock.values.records import ConsumerImpact, Recorded
@@ -159,7 +159,7 @@ def _mark(
 
     def hit(frontier: Frontier) -> bool:
         # a table that nobody builds any more is only marked for rows that it has really read
-        return standing(frontier, news, preferred) != "ahead" and (kept.working or has_read(frontier, news))
+        return compare_pin(frontier, news, preferred) != "ahead" and (kept.working or has_read(frontier, news))
 
     return find_stale(database, kept.no, reach, hit)
 

@@ -12,7 +12,7 @@ from penstock.state.database.connection import Database, storable
 from penstock.state.progress import pins
 from penstock.state.progress import row_counts as told
 from penstock.state.progress.folding import Kind
-from penstock.state.progress.pins import InputChange, Preferred, standing
+from penstock.state.progress.pins import InputChange, Preferred, compare_pin
 from penstock.state.progress.row_counts import StoredCounts
 from penstock.values.changes import RowCounts
 from penstock.values.intervals import NOTHING, Interval, IntervalSet
@@ -238,7 +238,7 @@ def lost(targets: Sequence[Asked], done: IntervalSet, frontier: Frontier, epoch:
 
 def too_early(asked: Asked, frontier: Frontier, epoch: int) -> bool:
     """By the input's snapshot where both sides have one, else by the order of the marks."""
-    match standing(frontier, asked.news, asked.preferred):
+    match compare_pin(frontier, asked.news, asked.preferred):
         case "behind":
             return True
         case "ahead":

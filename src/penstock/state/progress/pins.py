@@ -52,7 +52,7 @@ Preferred = Sequence[Sequence[str]]
 Standing = Literal["behind", "ahead", "unknown"]
 
 
-def standing(frontier: Frontier, news: InputChange, preferred: Preferred = ()) -> Standing:
+def compare_pin(frontier: Frontier, news: InputChange, preferred: Preferred = ()) -> Standing:
     """Whether rows made from `frontier` lack the news; unknown when the two cannot be compared."""
     pin = frontier.get(news.model)
     if pin is None and preferred and all(any(name in frontier for name in group) for group in preferred):
