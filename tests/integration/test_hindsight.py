@@ -129,7 +129,7 @@ CONTROLS: dict[str, tuple[list[Happening], str, Callable[[pytest.MonkeyPatch], N
     "repairs keep within the bounds of a source": (
         [("cut", 30, 1, 0)],
         "copy: [50, 60, 70, 80] are still stale",
-        lambda patch: patch.setattr(lanes, "readiness_again", lambda _, found: found),
+        lambda patch: patch.setattr(lanes, "repair_readiness", lambda _, found: found),
     ),
 }
 

@@ -309,7 +309,7 @@ def test_a_run_that_ends_early_waits_for_the_looks_under_way(
 def test_control_with_looks_inside_the_round_nothing_is_planned_until_it_answers(
     trial: Deployment, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(roles, "Lookout", lambda environ, _: waiting_eyes(environ))
+    monkeypatch.setattr(roles, "BackgroundWatcher", lambda environ, _: waiting_eyes(environ))
     store.hang()
     with everything(trial):
         with pytest.raises(AssertionError, match="not in time"):

@@ -273,7 +273,7 @@ def ignores_active_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def marks_whatever_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "standing", lambda *_: "behind")
+    monkeypatch.setattr(events, "compare_pin", lambda *_: "behind")
 
 
 def publishes_too_late_whatever_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,12 +196,12 @@ def compares_no_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compares_no_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(invalidation, "standing", lambda *_: "unknown")
+    monkeypatch.setattr(invalidation, "compare_pin", lambda *_: "unknown")
 
 
 def marks_whatever_is_covered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also rows that were made from the news itself: work for nothing."""
-    monkeypatch.setattr(events, "standing", lambda *_: "behind")
+    monkeypatch.setattr(events, "compare_pin", lambda *_: "behind")
 
 
 def asks_nothing_of_running_work(monkeypatch: pytest.MonkeyPatch) -> None:

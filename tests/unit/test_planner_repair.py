@@ -151,7 +151,7 @@ def test_every_stale_cell_above_what_expired_is_repaired_and_nothing_uncovered_i
 
 def test_without_that_rule_what_was_deleted_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: a repair that asks where the source ends now."""
-    monkeypatch.setattr(lanes, "readiness_again", lambda _, found: found)
+    monkeypatch.setattr(lanes, "repair_readiness", lambda _, found: found)
     with pytest.raises(AssertionError):
         test_rows_deleted_at_the_new_end_are_repaired_although_the_source_ends_before_them()
     with pytest.raises(AssertionError):
