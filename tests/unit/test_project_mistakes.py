@@ -218,6 +218,7 @@ _BEYOND_STRUCTURE = (
     "nothing that has a position",
     "asks for its bounds",
     "needs `position`",
+    "needs `update_strategy: append`",
 )
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from written_project import BASE, CONFIG, SHOP, front, mistakes, model, one_model, read
 
-from penstock.values.models import Chunking, Fill, Limits, Schedules
+from penstock.project.build import Builder
+from penstock.values.models import Chunking, Declared, DynamicModel, Fill, FullModel, Limits, Schedules, Slices
+from penstock.values.models.graph import parents_of
 
 # Interval models
 
@@ -304,3 +306,57 @@ def test_b22_buckets_longer_than_the_chunks_are_an_error(tmp_path: Path) -> None
         "at comes in steps of 86400, but chunks start at multiples of 3600"
         in mistakes(tmp_path, one_model("interval: 1h\nposition: at\n", query))[0]
     )
+
+
+DYNAMIC = """
+target_lag: 5 minutes
+refresh_strategy: affected_keys
+cardinality_threshold: 0.5
+key: [customer]
+max_parallelism: 3
+cluster_by: customer
+retries: 1
+"""
+FULL = """
+schedule: "0 3 * * *"
+update_strategy: append
+unique_key: id
+on_retract: retract
+allow_parallel_refresh: false
+parallel_threshold: 10
+deduplicate: false
+"""
+
+
+@pytest.fixture
+def declared(monkeypatch: pytest.MonkeyPatch) -> list[Declared]:
+    """What models became before they were refused."""
+    seen: list[Declared] = []
+    for name in ("dynamic_model", "full_model"):
+        made = getattr(Builder, name)
+        monkeypatch.setattr(Builder, name, lambda self, linked, made=made: seen.append(made(self, linked)) or seen[-1])
+    return seen
+
+
+def test_dynamic_and_full_models_are_values_with_all_their_keys(tmp_path: Path, declared: list[Declared]) -> None:
+    query = "select * from {{ ref('orders') }}"
+    files = {"models/transformations/d.sql": front(DYNAMIC, query), "models/transformations/f.sql": front(FULL, query)}
+    assert len(mistakes(tmp_path, {**SHOP, **files})) == 2
+    dynamic, full = sorted(declared, key=lambda model: model.name)
+    assert isinstance(dynamic, DynamicModel)
+    assert (dynamic.target_lag, dynamic.refresh_strategy, dynamic.cardinality_threshold) == (300, "affected_keys", 0.5)
+    assert (dynamic.key, dynamic.slices, dynamic.cluster_by) == (("customer",), Slices(most=3), ("customer",))
+    assert (dynamic.retries, parents_of(dynamic)) == (1, ("raw.orders",))
+    assert isinstance(full, FullModel)
+    assert (full.schedule, full.update_strategy, full.unique_key) == ("0 3 * * *", "append", ("id",))
+    assert (full.on_retract, full.slices, full.deduplicate) == ("retract", Slices(False, 10), False)
+    assert parents_of(full) == ("raw.orders",)
+
+
+def test_what_is_wrong_with_a_dynamic_model_is_said_as_of_any_other(tmp_path: Path) -> None:
+    text = front("target_lag: sometimes\nrefresh_strategy: quickly\n", "select * from {{ ref('order') }}")
+    found = mistakes(tmp_path, {**SHOP, "models/transformations/d.sql": text})
+    assert len(found) == 3
+    assert [
+        part for part in ("target_lag", "refresh_strategy", "raw.orders") if not any(part in one for one in found)
+    ] == []

@@ -19,7 +19,6 @@ from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.place.workspace import cache_folder
 from penstock.secrets import concealed
 from penstock.state.store import State
-from penstock.values.models import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +38,8 @@ def examine(start: Path, config: Path | None, target: str | None, environ: Mappi
         project = load(project_root(start, config), environ, target, config)
     except PenstockError as error:
         return [*findings, Finding("project", False, error.message.splitlines()[0], error.hint)]
-    models = project.graph.models.values()
-    sources = sum(isinstance(model, Source) for model in models)
-    counted = f"sources: {sources}, models: {len(models) - sources}"
+    sources = len(project.graph.sources)
+    counted = f"sources: {sources}, models: {len(project.graph.models) - sources}"
     findings.append(Finding("project", True, f"{project.settings.name}, {counted}"))
     findings.append(_looked("postgresql", lambda: _postgres(project, environ)))
     findings.append(_looked("warehouse", lambda: _warehouse(project)))

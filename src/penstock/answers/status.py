@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import assert_never
 
 from penstock.answers.pairs import pairs
 from penstock.planner.observations import Observations, stale_cells
@@ -15,7 +16,7 @@ from penstock.planner.readiness.ready import gaps, readiness
 from penstock.planner.readiness.words import place
 from penstock.runtime.place.table_resolver import TableResolver
 from penstock.values.intervals import IntervalSet
-from penstock.values.models import IntervalModel, Source
+from penstock.values.models import IntervalModel, Model, Source
 from penstock.values.models.axis import SECOND
 from penstock.values.records import Reopened, SourceRecord, StateView, Work, WorkerRecord
 from penstock.values.tasks import Frontier, Order
@@ -44,11 +45,18 @@ def status(
         "revision": world.revision,
         "at": iso(world.at),
         "workers": [_worker(worker) for worker in workers],
-        "models": [
-            _source(site, survey, model) if isinstance(model, Source) else _interval(site, survey, model, inputs or {})
-            for model in models
-        ],
+        "models": [_row(site, survey, model, inputs or {}) for model in models],
     }
+
+
+def _row(site: TableResolver, survey: Observations, model: Model, inputs: Mapping[int, Frontier]) -> dict[str, object]:
+    match model:
+        case Source():
+            return _source(site, survey, model)
+        case IntervalModel():
+            return _interval(site, survey, model, inputs)
+        case _:
+            assert_never(model)
 
 
 def _worker(worker: WorkerRecord) -> dict[str, object]:

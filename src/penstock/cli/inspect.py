@@ -50,13 +50,11 @@ def doctor(options: Options) -> None:
 
 def validate(options: Options) -> None:
     from penstock.project import cache_of, load
-    from penstock.values.models import Source
 
     root = root_of(options)
     project = load(root, options.environ, options.target, options.config, cache_of(root))
-    models = project.graph.models.values()
-    sources = sum(isinstance(model, Source) for model in models)
-    apart = [model for model in models if not isinstance(model, Source) and not model.widens]
+    models, sources = project.graph.models, len(project.graph.sources)
+    apart = [model for model in project.graph.interval_models if not model.widens]
     if options.json:
         answer = {"sources": sources, "models": len(models) - sources, "errors": 0}
         warnings = [{"message": w.message, "file": w.file, "line": w.line} for w in project.warnings]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, assert_never
 
 from penstock.planner.change.consumers import offered, positioned
 from penstock.planner.policy.breaker import suspended_words
@@ -39,12 +39,15 @@ class Observations:
 
     def input(self, name: str, axis: str) -> Input:
         """A model as its consumers see it."""
-        parent = self.graph.models[name]
-        if isinstance(parent, Source):
-            return _source_input(parent, axis, self.world.sources.get(name))
-        if name not in self._inputs:
-            self._inputs[name] = offered(self.observation(parent))
-        return self._inputs[name]
+        match parent := self.graph.models[name]:
+            case Source():
+                return _source_input(parent, axis, self.world.sources.get(name))
+            case IntervalModel():
+                if name not in self._inputs:
+                    self._inputs[name] = offered(self.observation(parent))
+                return self._inputs[name]
+            case _:
+                assert_never(parent)
 
 
 def stale_cells(model: IntervalModel, generation: Generation) -> IntervalSet:

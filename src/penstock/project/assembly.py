@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from penstock.project.build import Builder
-from penstock.project.drafts import Draft, draft
+from penstock.project.drafts import NOT_YET, Draft, draft
 from penstock.project.files import model_files
 from penstock.project.kept import Meaning, Typed
 from penstock.project.keys import values
@@ -16,7 +17,7 @@ from penstock.project.queries.analysis import Analysis
 from penstock.project.reading.problems import Problems, Where, did_you_mean
 from penstock.project.templates import templates
 from penstock.project.trial import Trial
-from penstock.values.models import Graph, IntervalModel, Model
+from penstock.values.models import DynamicModel, FullModel, Graph, IntervalModel, Model, Source
 from penstock.values.models.fingerprint import fingerprint
 
 
@@ -51,8 +52,13 @@ def assembled(reading: Reading, problems: Problems) -> Assembled:
             source = builder.source(one)
             trial.source(one, source)
             models.append(source)
-    intervals = (linked for linked in links.values() if linked.draft.type == "interval")
-    models += [_interval_model(linked, builder, trial, problems) for linked in intervals]
+    for linked in links.values():
+        declared = _declared(linked, builder, trial, problems)
+        if isinstance(declared, IntervalModel):
+            models.append(declared)
+        elif linked.draft.sound:  # the one place where it is refused; whatever else is wrong with it was said
+            key = "schedule" if declared.type == "full" else "target_lag"
+            problems.add(linked.draft.at(key), f"{declared.name}: a {declared.type} model {NOT_YET}")
     problems.raise_if_any()
     graph = Graph.of(tuple(models))
     prints = {name: fingerprint(model, _used(model, reading.settings)) for name, model in graph.models.items()}
@@ -65,6 +71,20 @@ def assembled(reading: Reading, problems: Problems) -> Assembled:
 
 def _typed(draft: Draft) -> Typed:
     return Typed(values.typed(draft.typed.get("location")), values.text_map(draft.typed.get("env")))
+
+
+def _declared(
+    linked: Linked, builder: Builder, trial: Trial, problems: Problems
+) -> IntervalModel | DynamicModel | FullModel:
+    match linked.draft.type:
+        case "interval":
+            return _interval_model(linked, builder, trial, problems)
+        case "dynamic":
+            return builder.dynamic_model(linked)
+        case "full":
+            return builder.full_model(linked)
+        case "source":
+            raise TypeError(f"{linked.draft.name} is a source: it reads nothing")
 
 
 def _interval_model(linked: Linked, builder: Builder, trial: Trial, problems: Problems) -> IntervalModel:
@@ -103,9 +123,19 @@ def _drafts(reading: Reading, problems: Problems) -> dict[str, Draft]:
     return found
 
 
+def _template(model: Model) -> str | None:
+    match model:
+        case Source():
+            return model.bounds_sql
+        case IntervalModel():
+            return model.sql
+        case _:
+            assert_never(model)
+
+
 def _used(model: Model, settings: Settings) -> dict[str, object]:
     """The values of `env`, `var` and `self.interval` that the model's template can see."""
-    sql = model.sql if isinstance(model, IntervalModel) else model.bounds_sql
+    sql = _template(model)
     if sql is None:
         return {}
     told = templates.outline(sql)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypedDict
 
 from penstock.project.drafts import NOT_YET, Draft
 from penstock.project.keys import values
@@ -16,15 +16,42 @@ from penstock.project.reading.documents import Node, Scalar
 from penstock.project.reading.limits import MAX_SECONDS
 from penstock.project.reading.problems import Problems, Where
 from penstock.values.models import (
+    Check,
     Chunking,
     Dependency,
+    DynamicModel,
     Fill,
+    FullModel,
+    Group,
     IntervalModel,
+    LagWord,
     Limits,
+    OnSchemaChange,
     Schedules,
+    Slices,
     Source,
 )
 from penstock.values.models.axis import SECOND, position
+
+
+class Built(TypedDict):
+    """What is said in the same way of every model that we compute."""
+
+    name: str
+    file: str
+    sql: str
+    dependencies: tuple[Group, ...]
+    stand_ins: Mapping[str, str]
+    description: str
+    tags: tuple[str, ...]
+    env: Mapping[str, str]
+    max_inflight: int
+    cluster_by: tuple[str, ...]
+    deduplicate: bool
+    checks: tuple[Check, ...]
+    on_schema_change: OnSchemaChange
+    timeout_seconds: int
+    retries: int
 
 
 @dataclass(slots=True)
@@ -73,18 +100,14 @@ class Builder:
         axis = self._axis(linked)
         self.axes[draft.name] = axis
         fill, append = keys.get("fill"), self._appends(draft)
+        built = self._built(linked)
+        if append:
+            built["max_inflight"] = 1
         return IntervalModel(
-            name=draft.name,
-            file=draft.file.file,
-            sql=draft.file.body or "",
+            **built,
             position=values.typed(keys.get("position")) or "",
             axis=axis or SECOND,
             interval=self._chunking(draft, axis),
-            dependencies=tuple(tuple(self._dependency(m, axis) for m in group) for group in linked.groups),
-            stand_ins=linked.stand_ins,
-            description=values.typed(keys.get("description")) or "",
-            tags=values.texts(keys.get("tags")),
-            env=environment(draft, self.settings),
             schedules=self._schedules(draft),
             limits=self._limits(draft, axis),
             fill=Fill(
@@ -93,12 +116,53 @@ class Builder:
                 buffer=self._length(values.inside(fill, "buffer"), axis, "fill.buffer", 0),
                 backfill="oldest" if values.typed(values.inside(fill, "backfill")) == "oldest" else "newest",
             ),
-            max_inflight=1 if append else values.number(keys.get("max_inflight"), 4),
-            cluster_by=values.texts(keys.get("cluster_by")),
-            deduplicate=values.flag(keys.get("deduplicate"), True),
             update_strategy="append" if append else "replace",
             unique_key=tuple(dict.fromkeys(values.texts(keys.get("unique_key")))),
             on_retract="retract" if values.typed(keys.get("on_retract")) == "retract" else "keep",
+        )
+
+    def dynamic_model(self, linked: Linked) -> DynamicModel:
+        draft, keys = linked.draft, linked.draft.keys
+        share = keys.get("cardinality_threshold")
+        return DynamicModel(
+            **self._built(linked),
+            target_lag=_target_lag(keys.get("target_lag")),
+            refresh_strategy=_refresh_strategy(keys.get("refresh_strategy")),
+            cardinality_threshold=0.3 if share is None else float(values.typed(share) or 0.3),
+            key=values.texts(keys.get("key")),
+            slices=_slices(draft),
+        )
+
+    def full_model(self, linked: Linked) -> FullModel:
+        draft, keys = linked.draft, linked.draft.keys
+        append = self._appends(draft)
+        return FullModel(
+            **self._built(linked),
+            schedule=values.spec(keys.get("schedule")) or "",
+            update_strategy="append" if append else "replace",
+            unique_key=tuple(dict.fromkeys(values.texts(keys.get("unique_key")))),
+            on_retract="retract" if values.typed(keys.get("on_retract")) == "retract" else "keep",
+            slices=_slices(draft),
+        )
+
+    def _built(self, linked: Linked) -> Built:
+        """What all models say that we compute."""
+        draft, keys = linked.draft, linked.draft.keys
+        return Built(
+            name=draft.name,
+            file=draft.file.file,
+            sql=draft.file.body or "",
+            dependencies=tuple(
+                tuple(self._dependency(member, self.axes.get(draft.name)) for member in group)
+                for group in linked.groups
+            ),
+            stand_ins=linked.stand_ins,
+            description=values.typed(keys.get("description")) or "",
+            tags=values.texts(keys.get("tags")),
+            env=environment(draft, self.settings),
+            max_inflight=values.number(keys.get("max_inflight"), 4),
+            cluster_by=values.texts(keys.get("cluster_by")),
+            deduplicate=values.flag(keys.get("deduplicate"), True),
             checks=built_checks(keys.get("checks"), draft.name, self.drafts, self.settings.databases, self.problems),
             on_schema_change=_on_schema_change(keys.get("on_schema_change")),
             timeout_seconds=values.length(keys.get("timeout"), 1800),
@@ -272,6 +336,33 @@ class Builder:
         return all(member.model in self.axes for member in group) and not any(d.optional for d in made)
 
 
+def _slices(draft: Draft) -> Slices:
+    keys = draft.keys
+    return Slices(
+        allowed=values.flag(keys.get("allow_parallel_refresh"), True),
+        threshold=values.number(keys.get("parallel_threshold"), 10_000_000),
+        most=values.number(keys.get("max_parallelism"), 16),
+    )
+
+
+def _target_lag(node: Node | None) -> int | LagWord | None:
+    match values.typed(node):
+        case None:
+            return None
+        case "downstream" | "on_upstream" | "manual" as word:
+            return word
+        case _:
+            return values.length(node, 0)
+
+
+def _refresh_strategy(node: Node | None) -> Literal["auto", "affected_keys", "full", "incremental"]:
+    match values.typed(node):
+        case "affected_keys" | "full" | "incremental" as strategy:
+            return strategy
+        case _:
+            return "auto"
+
+
 def _is_delta(draft: Draft) -> bool:
     return (values.typed(draft.keys.get("format")) or "delta").lower() == "delta"
 
@@ -282,7 +373,7 @@ def _command(node: Node | None) -> tuple[str, ...] | None:
     return values.texts(node) or None
 
 
-def _on_schema_change(node: Node | None) -> Literal["add_columns", "fail", "rebuild"]:
+def _on_schema_change(node: Node | None) -> OnSchemaChange:
     match values.typed(node):
         case "fail":
             return "fail"

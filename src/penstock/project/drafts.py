@@ -220,20 +220,18 @@ def _because(kind: ModelType, keys: Table) -> str:
 
 def _refuse_unbuilt(file: ModelFile, name: str, kind: ModelType, keys: Table, problems: Problems) -> None:
     """One clear error for what is known but not there yet."""
-    later = [] if kind == "source" else _later_model(file, kind, keys)
+    later = [] if kind == "source" else _later_model(file, keys)
     if later:
         where, what = later[0]
         problems.add(where, f"{name}: {what} {NOT_YET}")
 
 
-def _later_model(file: ModelFile, kind: ModelType, keys: Table) -> list[tuple[Where, str]]:
+def _later_model(file: ModelFile, keys: Table) -> list[tuple[Where, str]]:
     later: list[tuple[Where, str]] = []
     if file.ending == ".py":
         later.append((Where(file.file, 1), "a Python model"))
     elif file.ending != ".sql" or "exec" in keys.entries:
         later.append((keys.at("exec"), "a model made by a script"))
-    elif kind != "interval":
-        later.append((keys.at("schedule" if kind == "full" else "target_lag"), f"a {kind} model"))
     if values.flag(keys.get("live"), False):
         later.append((keys.at("live"), "live: true"))
     for key, value in _LATER_VALUES:

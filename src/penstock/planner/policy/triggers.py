@@ -8,7 +8,7 @@ from datetime import datetime
 
 from penstock.planner.readiness.lanes import LANES
 from penstock.values.intervals import NOTHING, IntervalSet
-from penstock.values.models import Graph, IntervalModel, Source
+from penstock.values.models import Graph, IntervalModel
 from penstock.values.records import Generation, SourceRecord, StateView, Work
 from penstock.values.tasks import Lane
 
@@ -47,9 +47,9 @@ class Triggers:
             or (world.at - self._swept).total_seconds() >= sweep_seconds
             or self._revision != world.revision
         )
-        models = [model for model in graph.models.values() if isinstance(model, IntervalModel)]
+        models = graph.interval_models
         own = {model.name: self._same_or_new(model.name, world) for model in models}
-        sources = {name: _bounds(world.sources.get(name)) for name, m in graph.models.items() if isinstance(m, Source)}
+        sources = {source.name: _bounds(world.sources.get(source.name)) for source in graph.sources}
         found: Due = {}
         moved = sources != self._sources or any(own[name] is not self._own.get(name) for name in own)
         for model in models if sweep or moved else ():

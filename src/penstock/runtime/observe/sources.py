@@ -98,8 +98,7 @@ class _SparkOnlyError(Exception):
 
 def scan_periods(site: TableResolver) -> dict[str, float]:
     """How often each source is to be looked at, in seconds."""
-    sources = (model for model in site.graph.models.values() if isinstance(model, Source))
-    return {source.name: float(source.incremental_scan_seconds) for source in sources}
+    return {source.name: float(source.incremental_scan_seconds) for source in site.graph.sources}
 
 
 @dataclass(frozen=True, slots=True)

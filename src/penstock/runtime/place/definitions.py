@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import zipfile
+from typing import assert_never
 
 from penstock.project import Project
-from penstock.values.models import IntervalModel, Model
+from penstock.values.models import IntervalModel, Model, Source
 from penstock.values.records import Definition
 from penstock.values.tasks import Lane
 
@@ -20,8 +21,16 @@ def definitions(project: Project) -> tuple[Definition, ...]:
 def _definition(project: Project, model: Model) -> Definition:
     config: dict[str, object] = {"description": model.description, "tags": list(model.tags), "file": model.file}
     fingerprint = project.fingerprints[model.name]
-    if not isinstance(model, IntervalModel):
-        return Definition(model.name, model.type, fingerprint, model.axis, model.position, config)
+    match model:
+        case Source():
+            return Definition(model.name, model.type, fingerprint, model.axis, model.position, config)
+        case IntervalModel():
+            return _interval_definition(model, fingerprint, config)
+        case _:
+            assert_never(model)
+
+
+def _interval_definition(model: IntervalModel, fingerprint: str, config: dict[str, object]) -> Definition:
     interval = model.interval
     config |= {"interval": {"max": interval.max, "min": interval.min, "align": interval.align}, "sql": model.sql}
     edges = tuple(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from penstock.engine.values.files import PositionColumn
 from penstock.errors import QueryError
 from penstock.project import Project
 from penstock.values.intervals import IntervalSet
-from penstock.values.models import Graph, Model, Source
+from penstock.values.models import Graph, IntervalModel, Model, Source
 from penstock.values.models.axis import SECOND
 from penstock.values.records import StateView
 from penstock.values.tasks import Pin
@@ -52,16 +52,19 @@ class TableResolver:
 
         While a model is rebuilt, its consumers read the new generation and `serving` readers the old one.
         """
-        model = self.graph.models[name]
-        if isinstance(model, Source):
-            record = world.sources.get(name)
-            if record is None or record.observed_at is None:
-                return None
-            return Pin(model.location or "", record.snapshot, record.table_id)
-        generation = (world.current if serving else world.working).get(name)
-        if generation is None or generation.accepted_snapshot is None:
-            return None
-        return Pin(generation.location, generation.accepted_snapshot, None, str(generation.id))
+        match model := self.graph.models[name]:
+            case Source():
+                record = world.sources.get(name)
+                if record is None or record.observed_at is None:
+                    return None
+                return Pin(model.location or "", record.snapshot, record.table_id)
+            case IntervalModel():
+                generation = (world.current if serving else world.working).get(name)
+                if generation is None or generation.accepted_snapshot is None:
+                    return None
+                return Pin(generation.location, generation.accepted_snapshot, None, str(generation.id))
+            case _:
+                assert_never(model)
 
     def reading(self, view: str, name: str, pin: Pin, window: IntervalSet | None = None) -> InputRead:
         """One relation for the engine, cut to `window` by the table's own position column."""

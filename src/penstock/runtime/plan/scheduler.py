@@ -27,7 +27,7 @@ from penstock.runtime.process.metrics import Metrics
 from penstock.state.queue.schedules import due_slots
 from penstock.state.store import State
 from penstock.values.intervals import IntervalSet
-from penstock.values.models import IntervalModel, Source
+from penstock.values.models import IntervalModel
 from penstock.values.records import Slot, StateView, Work
 from penstock.values.tasks import Lane, Order
 
@@ -247,7 +247,7 @@ class Scheduler:
     def _pause(self, site: TableResolver, world: StateView) -> float:
         settings = site.project.settings.scheduler
         slots = [(one.next_at - world.at).total_seconds() for one in world.schedules]
-        looks = [m.incremental_scan_seconds for m in site.graph.models.values() if isinstance(m, Source)]
+        looks = [source.incremental_scan_seconds for source in site.graph.sources]
         waits = [LONGEST_PAUSE_SECONDS, self._triggers.seconds_to_sweep(world.at, settings.sweep_seconds)]
         working = self._auditing is not None and not self._audit_waits
         later = [0.0] if working else [self._later_seconds] if self._later else []

@@ -26,7 +26,7 @@ from penstock.runtime.process.containment import cancel, contained
 from penstock.runtime.process.progress import Finished, Progress
 from penstock.state.store import State
 from penstock.values.intervals import NOTHING, IntervalSet
-from penstock.values.models import IntervalModel, Source
+from penstock.values.models import IntervalModel
 from penstock.values.records import StateView
 from penstock.values.tasks import Lease, Order
 
@@ -106,7 +106,7 @@ def _seen(observer: Observer, world: StateView) -> Generator[Seen, None, None]:
 
     Whoever leaves before the end waits for the looks under way, and no other is begun: they use what is closed next.
     """
-    sources = [name for name, model in observer.site.graph.models.items() if isinstance(model, Source)]
+    sources = [source.name for source in observer.site.graph.sources]
     if len(sources) == 1:
         yield from observer.look(sources, world)
         return

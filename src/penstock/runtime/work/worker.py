@@ -22,7 +22,6 @@ from penstock.runtime.process.wakeup import Bell, Stop
 from penstock.runtime.work.heartbeat import Heartbeat
 from penstock.runtime.work.worker_pool import WorkerPool
 from penstock.state.store import State
-from penstock.values.models import Source
 from penstock.values.tasks import Lease
 
 IDLE_SECONDS = 2.0
@@ -140,7 +139,7 @@ class Worker:
         """Sources that no log describes are measured by Spark, which a scheduler has not."""
         if self._scan is not None and not self._scan.done():
             return
-        names = self.state.claim_scans([m.name for m in site.graph.models.values() if isinstance(m, Source)])
+        names = self.state.claim_scans([source.name for source in site.graph.sources])
         if names:
             self._scan = self._scouts.submit(self._scanned, site, names)
 

@@ -16,8 +16,9 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from typing import assert_never
 
-from penstock.values.models.model import IntervalModel, Source
+from penstock.values.models.model import IntervalModel, Model, Source
 
 _INSIDE = r"""(?:'[^']*'|"[^"]*"|[^'"])*?"""
 _TAG_TEXT = rf"\{{\{{{_INSIDE}\}}\}}|\{{%{_INSIDE}%\}}"
@@ -43,17 +44,20 @@ def normalised(sql: str) -> str:
     return " ".join(_words(sql)).rstrip("; ")
 
 
-def fingerprint(model: IntervalModel | Source, used: Mapping[str, object]) -> str:
+def fingerprint(model: Model, used: Mapping[str, object]) -> str:
     """A hash of what the model's rows depend on; `used` are the values its templates take from elsewhere."""
     told: dict[str, object] = {"position": model.position, "axis": model.axis, "used": dict(used)}
-    if isinstance(model, Source):
-        told |= {"location": model.location, "format": model.format, "exec": model.exec}
-        told |= {"sql": normalised(model.bounds_sql or ""), "completeness": model.completeness}
-    else:
-        groups = [[(d.model, d.before, d.after, d.optional) for d in group] for group in model.dependencies]
-        told |= {"sql": normalised(model.sql), "dependencies": groups}
-        if model.update_strategy == "append":  # what replaces has no say here: its tables stay as they are
-            told["append"] = [sorted(model.unique_key), model.on_retract]
+    match model:
+        case Source():
+            told |= {"location": model.location, "format": model.format, "exec": model.exec}
+            told |= {"sql": normalised(model.bounds_sql or ""), "completeness": model.completeness}
+        case IntervalModel():
+            groups = [[(d.model, d.before, d.after, d.optional) for d in group] for group in model.dependencies]
+            told |= {"sql": normalised(model.sql), "dependencies": groups}
+            if model.update_strategy == "append":  # what replaces has no say here: its tables stay as they are
+                told["append"] = [sorted(model.unique_key), model.on_retract]
+        case _:
+            assert_never(model)
     text = json.dumps(told, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 

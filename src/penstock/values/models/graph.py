@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from typing import assert_never
 
-from penstock.values.models.model import IntervalModel, Model
+from penstock.values.models.model import Declared, DynamicModel, FullModel, IntervalModel, Model, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Graph:
     def of(cls, models: tuple[Model, ...]) -> Graph:
         """The graph of `models`; a cycle is a ValueError that names its edges."""
         by_name = {model.name: model for model in models}
-        parents = {name: _parents(model) for name, model in by_name.items()}
+        parents = {name: parents_of(model) for name, model in by_name.items()}
         try:
             order = tuple(TopologicalSorter(parents).static_order())
         except CycleError as error:
@@ -27,10 +28,10 @@ class Graph:
         return cls({name: by_name[name] for name in order if name in by_name})
 
     def parents(self, name: str) -> tuple[str, ...]:
-        return _parents(self.models[name])
+        return parents_of(self.models[name])
 
     def children(self, name: str) -> tuple[str, ...]:
-        return tuple(child for child, model in self.models.items() if name in _parents(model))
+        return tuple(child for child, model in self.models.items() if name in parents_of(model))
 
     def descendants(self, name: str) -> tuple[str, ...]:
         """Every model that reads `name`, directly or not, parents before children."""
@@ -47,11 +48,20 @@ class Graph:
         return model
 
     @property
+    def sources(self) -> tuple[Source, ...]:
+        return tuple(model for model in self.models.values() if isinstance(model, Source))
+
+    @property
     def interval_models(self) -> tuple[IntervalModel, ...]:
         return tuple(model for model in self.models.values() if isinstance(model, IntervalModel))
 
 
-def _parents(model: Model) -> tuple[str, ...]:
-    if not isinstance(model, IntervalModel):
-        return ()
-    return tuple(dict.fromkeys(dependency.model for dependency in model.inputs))
+def parents_of(model: Declared) -> tuple[str, ...]:
+    """Every model that it may read."""
+    match model:
+        case Source():
+            return ()
+        case IntervalModel() | DynamicModel() | FullModel():
+            return tuple(dict.fromkeys(member.model for group in model.dependencies for member in group))
+        case _:
+            assert_never(model)

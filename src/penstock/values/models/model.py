@@ -8,6 +8,8 @@ from types import MappingProxyType
 from typing import Literal
 
 ModelType = Literal["source", "interval", "dynamic", "full"]
+LagWord = Literal["downstream", "on_upstream", "manual"]
+OnSchemaChange = Literal["add_columns", "fail", "rebuild"]
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
@@ -60,6 +62,16 @@ class Dependency:
 
 Group = tuple[Dependency, ...]
 """One member: it is needed. Several: the first that covers the whole chunk is used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """How one large refresh is cut."""
+
+    allowed: bool = True
+    threshold: int = 10_000_000
+    """Rows above which it is cut."""
+    most: int = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +153,7 @@ class IntervalModel:
     """What becomes of a stored fact that the query no longer gives."""
     checks: tuple[Check, ...] = ()
     manage: Literal["engine", "user"] = "engine"
-    on_schema_change: Literal["add_columns", "fail", "rebuild"] = "add_columns"
+    on_schema_change: OnSchemaChange = "add_columns"
     timeout_seconds: int = 1800
     retries: int = 3
 
@@ -161,4 +173,66 @@ class IntervalModel:
         return tuple(dependency for group in self.dependencies for dependency in group)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamicModel:
+    """A table kept fresh from the keys that changed."""
+
+    name: str
+    file: str
+    sql: str
+    dependencies: tuple[Group, ...]
+    stand_ins: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+    target_lag: int | LagWord | None = None
+    """In seconds."""
+    refresh_strategy: Literal["auto", "affected_keys", "full", "incremental"] = "auto"
+    cardinality_threshold: float = 0.3
+    """The share of its keys above which a refresh computes all of them."""
+    key: tuple[str, ...] = ()
+    """Empty: it follows from the query."""
+    slices: Slices = Slices()
+    max_inflight: int = 4
+    cluster_by: tuple[str, ...] = ()
+    deduplicate: bool = True
+    checks: tuple[Check, ...] = ()
+    on_schema_change: OnSchemaChange = "add_columns"
+    timeout_seconds: int = 1800
+    retries: int = 3
+
+    type: Literal["dynamic"] = "dynamic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullModel:
+    """A table that is replaced whole, by a schedule."""
+
+    name: str
+    file: str
+    sql: str
+    schedule: str
+    dependencies: tuple[Group, ...]
+    stand_ins: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+    update_strategy: Literal["replace", "append"] = "replace"
+    unique_key: tuple[str, ...] = ()
+    on_retract: Literal["keep", "retract"] = "keep"
+    slices: Slices = Slices()
+    max_inflight: int = 4
+    cluster_by: tuple[str, ...] = ()
+    deduplicate: bool = True
+    checks: tuple[Check, ...] = ()
+    on_schema_change: OnSchemaChange = "add_columns"
+    timeout_seconds: int = 1800
+    retries: int = 3
+
+    type: Literal["full"] = "full"
+
+
 Model = Source | IntervalModel
+"""What this release builds. It is closed: what differs by type is a `match`, and mypy names each that lacks a case."""
+Declared = Model | DynamicModel | FullModel
+"""What a project may declare."""
