@@ -17,8 +17,8 @@ from penstock.project.templates.rendering import MODEL_NAMES, TemplateContext, r
 from penstock.project.templates.words import TemplateProblem
 from penstock.values.intervals import Interval
 from penstock.values.models.axis import SECOND
+from penstock.values.tasks import LANES
 
-LANES = ("forward", "backfill", "repair")
 TRIAL_BOUNDS = (Interval(0, 86_400), Interval(1_767_225_600, 1_767_312_000))
 """Two intervals that every template is tried with before it is believed."""
 

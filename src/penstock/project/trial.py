@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from penstock.project.drafts import Draft
 from penstock.project.keys import values
 from penstock.project.keys.settings import Settings
-from penstock.project.link import LANES, TRIAL_BOUNDS, Linked, body_place, scene
+from penstock.project.link import TRIAL_BOUNDS, Linked, body_place, scene
 from penstock.project.queries.analysis import Analysis, Facts, QueryProblem, digest
 from penstock.project.reading.problems import Problems, did_you_mean
 from penstock.project.templates import templates
@@ -24,6 +24,7 @@ from penstock.project.templates.rendering import (
 )
 from penstock.project.templates.words import TemplateProblem
 from penstock.values.models import IntervalModel, Source
+from penstock.values.tasks import LANES
 
 _SAME_FOR_ALL_CHUNKS = frozenset({"ref", "self", "dep", "env", "var", "external", "transformation"})
 """What a query may mention and still be shared; a new name is not among them until somebody has thought about it."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 from uuid import UUID
 
 from penstock.values.intervals import Interval, IntervalSet
 
-Lane = Literal["forward", "backfill", "repair"]
+Lane = Literal["forward", "repair", "backfill"]
+LANES: tuple[Lane, ...] = get_args(Lane)
+"""In the order in which they are planned."""
 TaskState = Literal["queued", "running", "retrying", "succeeded", "dead", "cancelled", "superseded"]
 
 

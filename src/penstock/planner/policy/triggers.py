@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from penstock.planner.readiness.lanes import LANES
 from penstock.values.intervals import NOTHING, IntervalSet
 from penstock.values.models import Graph, IntervalModel
 from penstock.values.records import Generation, SourceRecord, StateView, Work
-from penstock.values.tasks import Lane
+from penstock.values.tasks import LANES, Lane
 
 Due = dict[str, set[Lane]]
 

@@ -7,11 +7,11 @@ from typing import Literal
 
 from penstock.planner.readiness.batches import lane_orders
 from penstock.planner.readiness.checks import empty_inputs, reason_to_wait, verdicts, why_unbounded
-from penstock.planner.readiness.lanes import LANES, Work, work
+from penstock.planner.readiness.lanes import Work, work
 from penstock.planner.readiness.observation import Observation, Verdict
 from penstock.planner.readiness.words import place, span
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, Interval, IntervalSet
-from penstock.values.tasks import Lane
+from penstock.values.tasks import LANES, Lane
 
 
 @dataclass(frozen=True, slots=True)

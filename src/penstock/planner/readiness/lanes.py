@@ -11,8 +11,6 @@ from penstock.planner.readiness.rounding import Price, rounded
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.values.tasks import Lane
 
-LANES: tuple[Lane, ...] = ("forward", "repair", "backfill")
-
 
 @dataclass(frozen=True, slots=True)
 class Work:

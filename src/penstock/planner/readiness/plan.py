@@ -9,11 +9,11 @@ from itertools import islice
 from penstock.planner.readiness.batches import CAPS, Caps, lane_orders
 from penstock.planner.readiness.checks import held_words, reason_to_wait, verdicts
 from penstock.planner.readiness.explain import next_chunk, why_nothing
-from penstock.planner.readiness.lanes import LANES, Work, frontier, work
+from penstock.planner.readiness.lanes import Work, frontier, work
 from penstock.planner.readiness.observation import Observation, Wait
 from penstock.planner.readiness.words import place, span, spans
 from penstock.values.intervals import MIN_POSITION, NOTHING, Interval, IntervalSet
-from penstock.values.tasks import Lane, Order
+from penstock.values.tasks import LANES, Lane, Order
 
 Decision = Order | Wait
 _WINDOWS_FOR_A_REASON = 16
@@ -27,7 +27,8 @@ def plan(
     one = work(seen)
     if seen.stopped is not None:
         return (Wait(seen.model.name, seen.stopped),)
-    forward, repair, backfill = (lane_orders(one, lane, caps) if lane in lanes else iter(()) for lane in LANES)
+    asked = {lane: lane_orders(one, lane, caps) if lane in lanes else iter(()) for lane in LANES}
+    forward, repair, backfill = asked["forward"], asked["repair"], asked["backfill"]
     # a quarter each for what is not new, so that a long catch-up starves nobody; what they leave goes to forward
     repairs = list(islice(repair, most // 4))
     backfills = list(islice(backfill, most // 4))
