@@ -8,8 +8,8 @@ from uuid import uuid4
 from psycopg.types.json import Jsonb
 
 from penstock.errors import StateError
+from penstock.planner.policy.revision import Move, StoredGeneration, StoredModel, lineages, moves
 from penstock.state.database.connection import Database
-from penstock.state.definitions import Move, StoredGeneration, StoredModel, lineages, moves
 from penstock.state.queue.queue import lock_active
 from penstock.state.queue.schedules import write_schedules
 from penstock.state.queue.suspension import go_on_all
