@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from orderings import orders
 
+from penstock.planner.change import pins
 from penstock.state.database.statements import statements
 from penstock.state.progress import events, invalidation
 from penstock.values.changes import Changed
@@ -277,7 +278,8 @@ def marks_whatever_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def publishes_too_late_whatever_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(invalidation, "too_early", lambda *_: True)
+    for module in (invalidation, pins):
+        monkeypatch.setattr(module, "too_early", lambda *_: True)
 
 
 def forgets_what_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:

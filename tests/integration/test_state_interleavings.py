@@ -12,9 +12,10 @@ from observations import record
 from orderings import orders
 from reaches import same
 
+from penstock.planner.change import pins
 from penstock.planner.change.coverage import Coverage, invalidated, published
 from penstock.state.database.statements import statements
-from penstock.state.progress import events, invalidation, pins
+from penstock.state.progress import events, invalidation
 from penstock.values.changes import Changed
 from penstock.values.intervals import NOTHING, IntervalSet, ranges
 from penstock.values.tasks import Lease
@@ -190,13 +191,14 @@ def forgets_what_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compares_no_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        invalidation, "too_early", lambda asked, frontier, _: pins.compare_pin(frontier, asked.news) == "behind"
-    )
+    for module in (invalidation, pins):
+        monkeypatch.setattr(
+            module, "too_early", lambda asked, frontier, _: pins.compare_pin(frontier, asked.news) == "behind"
+        )
 
 
 def compares_no_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(invalidation, "compare_pin", lambda *_: "unknown")
+    monkeypatch.setattr(pins, "compare_pin", lambda *_: "unknown")
 
 
 def marks_whatever_is_covered(monkeypatch: pytest.MonkeyPatch) -> None:

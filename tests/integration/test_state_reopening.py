@@ -12,8 +12,8 @@ import pytest
 from reaches import none, same
 
 import penstock
+from penstock.planner.change.pins import InputChange
 from penstock.state.progress import row_counts as told
-from penstock.state.progress.pins import InputChange
 from penstock.values.changes import Changed
 from penstock.values.intervals import EVERYTHING, NOTHING, Interval, ranges
 from penstock.values.records import Definition, SourceRecord

@@ -13,8 +13,8 @@ from preemption import Act, Preempted, answer, gate_of, gated, preempt, statemen
 from reaches import none, same
 
 from penstock.errors import LeaseLostError, StateError
+from penstock.planner.change.pins import InputChange
 from penstock.state.database.statements import statements
-from penstock.state.progress.pins import InputChange
 from penstock.state.progress.resetting import Reset
 from penstock.state.store import State
 from penstock.values.changes import Changed

@@ -14,9 +14,9 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from penstock.errors import StateError
+from penstock.planner.change.pins import InputChange
 from penstock.state.database.connection import Database
 from penstock.state.database.statements import statements
-from penstock.state.progress.pins import InputChange
 from penstock.state.store import State
 from penstock.values.intervals import EVERYTHING, ranges
 from penstock.values.records import SourceRecord

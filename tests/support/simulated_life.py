@@ -16,10 +16,10 @@ from turns import Process
 
 from penstock.errors import ConflictError, UnknownModelError
 from penstock.planner.change.consumers import affected
+from penstock.planner.change.pins import InputChange
 from penstock.planner.change.reach import carried, covered
 from penstock.planner.observations import Observations
 from penstock.planner.readiness.plan import plan
-from penstock.state.progress.pins import InputChange
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
 from penstock.values.tasks import Order
 

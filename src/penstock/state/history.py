@@ -13,7 +13,7 @@ from penstock.state.progress import pins
 from penstock.state.progress.publication import attempt_record, cost_of
 from penstock.values.intervals import MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.values.records import AttemptRecord, CoverRecord, TaskRecord
-from penstock.values.tasks import Frontier, Lane, Lease, Order, TaskState
+from penstock.values.tasks import Frontier, Lane, Lease, Order, PinRecord, TaskState
 
 ACTIVE: Sequence[TaskState] = ("queued", "running", "retrying")
 LOG_CHARACTERS = 20_000
@@ -89,7 +89,7 @@ def newest_inputs(database: Database, generations: Collection[int]) -> dict[int,
     return dict(database.rows("newest_inputs", _inputs, generations=list(generations)))
 
 
-def _inputs(generation: int, inputs: dict[str, pins.StoredPin]) -> tuple[int, Frontier]:
+def _inputs(generation: int, inputs: dict[str, PinRecord]) -> tuple[int, Frontier]:
     return generation, pins.loaded(inputs)
 
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 from uuid import UUID
 
 from penstock.errors import ConflictError, ErrorClass
+from penstock.planner.change.pins import InputChange
 from penstock.state import apply, pruning, sources, world
 from penstock.state.database import migrate, roles, wakeup
 from penstock.state.database.connection import Database
@@ -19,7 +20,6 @@ from penstock.state.history import covers as past_covers
 from penstock.state.history import tasks as past_tasks
 from penstock.state.progress import audit, events, folding, invalidation, publication, reopenings, resetting
 from penstock.state.progress.invalidation import Invalidation
-from penstock.state.progress.pins import InputChange
 from penstock.state.queue import control, failure, queue, suspension, workers
 from penstock.state.world import Memory
 from penstock.values.changes import UNCHANGED, Changed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, TypedDict, get_args
 from uuid import UUID
 
 from penstock.values.intervals import Interval, IntervalSet
@@ -32,6 +32,26 @@ class Pin:
 
 Frontier = Mapping[str, Pin]
 """The pinned inputs of one attempt, by model name."""
+
+
+class PinRecord(TypedDict):
+    """A pin as JSON has it, in the state database and in the notes of commits."""
+
+    location: str
+    snapshot: int | None
+    table_id: str | None
+    generation: str | None
+
+
+def frontier_record(frontier: Frontier) -> dict[str, PinRecord]:
+    return {
+        name: PinRecord(location=pin.location, snapshot=pin.snapshot, table_id=pin.table_id, generation=pin.generation)
+        for name, pin in frontier.items()
+    }
+
+
+def frontier_of(record: Mapping[str, PinRecord]) -> Frontier:
+    return {name: Pin(**pin) for name, pin in record.items()}
 
 
 @dataclass(frozen=True, slots=True)

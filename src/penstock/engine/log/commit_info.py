@@ -10,7 +10,7 @@ from uuid import UUID
 from penstock.engine.log.handle import LogCommit
 from penstock.engine.values.job import Job, StagedChunk
 from penstock.values.intervals import Interval, IntervalSet
-from penstock.values.tasks import ChunkResult, Commit, Frontier, Pin
+from penstock.values.tasks import ChunkResult, Commit, frontier_of, frontier_record
 
 Note = dict[str, object]
 
@@ -37,15 +37,7 @@ def of_attempt(job: Job, chunks: Sequence[StagedChunk]) -> Note:
         "attempt": job.attempt,
         "epoch": job.epoch,
         "chunks": [chunk_noted(chunk) for chunk in chunks],
-        "frontier": {
-            name: {
-                "location": pin.location,
-                "snapshot": pin.snapshot,
-                "table_id": pin.table_id,
-                "generation": pin.generation,
-            }
-            for name, pin in job.frontier.items()
-        },
+        "frontier": frontier_record(job.frontier),
     }
 
 
@@ -62,9 +54,8 @@ def of_reset(task: UUID, model: str, generation: str, covered: IntervalSet) -> N
 
 def recorded(version: int, noted: Mapping[str, Any]) -> Commit:
     """The commit of an attempt, from its note."""
-    pins: Frontier = {name: Pin(**pin) for name, pin in noted["frontier"].items()}
     chunks = tuple(_chunk_recorded(chunk) for chunk in noted["chunks"])
-    return Commit(version, chunks, pins, noted["epoch"], written=True, adopted=True)
+    return Commit(version, chunks, frontier_of(noted["frontier"]), noted["epoch"], written=True, adopted=True)
 
 
 def chunk_noted(chunk: StagedChunk) -> list[object]:

@@ -7,13 +7,13 @@ from math import gcd
 
 from penstock.errors import SourceError, UsageError
 from penstock.planner.change.consumers import affected
+from penstock.planner.change.pins import InputChange
 from penstock.planner.change.reach import Recompute, covered, descendants, gone, recompute
 from penstock.planner.readiness.grid import Grid
 from penstock.planner.readiness.words import spans
 from penstock.runtime.observe.sources import Observer, Sight, keep
 from penstock.runtime.place.workspace import Workspace, applied
 from penstock.runtime.redo.matching import condition, matching
-from penstock.state.progress.pins import InputChange
 from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.models import IntervalModel, Model, Source
 from penstock.values.models.axis import SECOND

@@ -8,27 +8,16 @@ from itertools import groupby
 
 from psycopg.types.json import Jsonb
 
+from penstock.planner.change.pins import Asked, InputChange, lost, too_early
 from penstock.state.database.connection import Database, storable
 from penstock.state.progress import pins
 from penstock.state.progress import row_counts as told
 from penstock.state.progress.folding import Kind
-from penstock.state.progress.pins import InputChange, Preferred, compare_pin
 from penstock.state.progress.row_counts import StoredCounts
 from penstock.values.changes import RowCounts
 from penstock.values.intervals import NOTHING, Interval, IntervalSet
 from penstock.values.records import Cause, Recorded
 from penstock.values.tasks import Frontier
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What one invalidation still asks of one generation."""
-
-    invalidation: int
-    epoch: int
-    remaining: IntervalSet
-    news: InputChange
-    preferred: Preferred
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,23 +217,6 @@ def answer_targets(database: Database, generation: int, done: IntervalSet, front
         database.run("lock_invalidations", invalidations=answered)
         database.run("answer_targets", generation=generation, invalidations=answered, ranges=done)
         database.run("close_invalidations", invalidations=answered)
-
-
-def lost(targets: Sequence[Asked], done: IntervalSet, frontier: Frontier, epoch: int) -> IntervalSet:
-    """What of `done` was invalidated after its inputs were fixed."""
-    late = (part for one in targets if too_early(one, frontier, epoch) for part in one.remaining)
-    return IntervalSet.of(late) & done
-
-
-def too_early(asked: Asked, frontier: Frontier, epoch: int) -> bool:
-    """By the input's snapshot where both sides have one, else by the order of the marks."""
-    match compare_pin(frontier, asked.news, asked.preferred):
-        case "behind":
-            return True
-        case "ahead":
-            return False
-        case "unknown":
-            return asked.epoch > epoch
 
 
 def _covered_from(said: Sequence[_Said], hits: Collection[int]) -> IntervalSet:

@@ -17,7 +17,7 @@ from penstock.state.progress.invalidation import Invalidation, StaleRange, answe
 from penstock.state.queue.queue import fence
 from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.records import AttemptRecord, GenerationHead
-from penstock.values.tasks import Commit, Cost, Frontier, Lease
+from penstock.values.tasks import Commit, Cost, Frontier, Lease, PinRecord
 
 
 def intend(database: Database, lease: Lease, frontier: Frontier, base_snapshot: int | None, staging: str) -> int:
@@ -207,7 +207,7 @@ def attempt_record(
     error_class: ErrorClass | None,
     error: str | None,
     snapshot: int | None,
-    inputs: dict[str, pins.StoredPin] | None,
+    inputs: dict[str, PinRecord] | None,
     metrics: dict[str, float],
     started_at: datetime,
     ended_at: datetime | None,
