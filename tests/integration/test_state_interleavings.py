@@ -213,7 +213,8 @@ def asks_nothing_of_running_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def is_never_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(invalidation, "too_early", lambda *_: False)
+    for module in (invalidation, pins):
+        monkeypatch.setattr(module, "too_early", lambda *_: False)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ from reaches import none, same
 
 import penstock
 from penstock.planner.change.pins import InputChange
-from penstock.state.progress import row_counts as told
-from penstock.values.changes import Changed
+from penstock.values.changes import MOST_PARTS, Changed, merged_counts
 from penstock.values.intervals import EVERYTHING, NOTHING, Interval, ranges
 from penstock.values.records import Definition, SourceRecord
 from penstock.values.tasks import Pin
@@ -135,11 +134,13 @@ def test_the_newest_reason_comes_first_and_old_ones_are_left_out(story: Story) -
     ]
 
 
-def test_many_parts_become_one() -> None:
-    parts = tuple((Interval(n, n + 1), 1) for n in range(told.MOST_COUNTS))
-    assert told.together([parts, parts]) == tuple((part, 2) for part, _ in parts)
-    more = ((Interval(10_000, 10_001), 5),)
-    assert told.together([parts, more]) == ((Interval(0, 10_001), told.MOST_COUNTS + 5),)
+def test_neighbours_of_too_many_parts_become_one() -> None:
+    parts = tuple((Interval(n, n + 1), 1) for n in range(MOST_PARTS))
+    assert merged_counts([parts, parts]) == tuple((part, 2) for part, _ in parts)
+    fewer = merged_counts([parts, ((Interval(10_000, 10_001), 5),)])
+    assert len(fewer) <= MOST_PARTS
+    assert sum(rows for _, rows in fewer) == MOST_PARTS + 5
+    assert (fewer[0][0].start, fewer[-1][0].end) == (0, 10_001)
 
 
 # several wishes about one range
