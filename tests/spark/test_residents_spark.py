@@ -104,7 +104,7 @@ def test_a_time_limit_stops_the_job_and_the_next_task_runs_in_the_same_session(
         goes_on(trial)
     [ended] = attempts(trial, "slow")
     assert (ended.outcome, ended.error_class) == ("failed", "engine")
-    assert "t.slow: not done after 1 s, given up" in str(ended.error)
+    assert "t.slow (models/transformations/slow.sql): not done after 1 s, given up" in str(ended.error)
 
 
 def test_a_cancelled_task_ends_its_job_within_seconds_and_its_worker_goes_on(
