@@ -144,11 +144,14 @@ class Author:
     def _named(self, depth: int) -> str:
         name, inner = self._name(), self.query(depth - 1)
         columns = self._random.choice(("", "(p, k, x)"))
-        both = "u.k = v.k" + " and u.p = v.p" * (" v on " in inner)  # one square of all rows is enough
+        # one square of all rows is enough
+        joined = "select u.p, v.k, u.x from {0} u join {0} v on u.k = v.k"
+        halved = "select u.p, u.k, u.x from {0} u left semi join {0} v on u.k = v.k"
+        both = (halved if " v on " in inner else joined).format(name)
         return self._random.choice(
             (
                 f"with {name}{columns} as ({inner}) select * from {name}",
-                f"with {name}{columns} as ({inner}) select u.p, v.k, u.x from {name} u join {name} v on {both}",
+                f"with {name}{columns} as ({inner}) {both}",
                 f"with {name}{columns} as ({inner}) select p, k, x from {name} union all select p, k, -x from {name}",
             )
         )
