@@ -429,7 +429,7 @@ def test_the_matrix_has_every_step_that_there_is() -> None:
     found = {
         label
         for folder in ("runtime", "engine")
-        for file in (root / folder).glob("*.py")
+        for file in (root / folder).rglob("*.py")
         for label in re.findall(r'\bstep\("([^"]+)"\)', file.read_text())
     }
     tried = {story.step.partition(":")[0] for story in MATRIX}

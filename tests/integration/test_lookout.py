@@ -193,7 +193,7 @@ def test_what_does_not_answer_for_long_is_told(
     trial.run()
     monkeypatch.setattr(lookout_module, "HANGING_SECONDS", 0.5)
     answer = threading.Event()
-    problem = str({"problem": "t.copy: its table has not answered for 0 seconds"})
+    problem = str({"found": "t.copy: its table has not answered for 0 seconds"})
     if what == "table":
         monkeypatch.setattr(lookout_module, "look_or_error", lambda *_: answer.wait(60) and SourceError("at last"))
     else:

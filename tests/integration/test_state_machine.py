@@ -31,6 +31,7 @@ from penstock.engine.commit.publish import FileSetChanged
 from penstock.engine.stage.staged import Staged
 from penstock.engine.values.job import HeadMoved, Step
 from penstock.errors import ErrorClass
+from penstock.planner.change import pins
 from penstock.planner.policy import retry
 from penstock.runtime.place.workspace import Workspace, apply
 from penstock.runtime.process.progress import Silent
@@ -416,7 +417,8 @@ def test_a_publication_without_an_epoch_is_found_out(
     new_trial: NewTrial, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:
     invalidated_meanwhile(new_trial(), act)
-    monkeypatch.setattr(invalidation, "too_early", lambda *_: False)
+    for module in (invalidation, pins):
+        monkeypatch.setattr(module, "too_early", lambda *_: False)
     with pytest.raises(AssertionError):
         invalidated_meanwhile(new_trial(), act)
 

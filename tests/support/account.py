@@ -184,7 +184,7 @@ class Account:
             return "retrying"
         if error_class in ("user", "engine") and len(entry.order.chunks) > 1:
             self._end(entry, "superseded", outcome)
-            parts = pieces(entry.order.chunks, probing=error_class == "user" and not entry.is_part)
+            parts = pieces(entry.order.chunks, probing=not entry.is_part)
             self._note_tasks([replace(entry.order, chunks=part) for part in parts], split_from=entry.id)
             return "split"
         self._end(entry, "dead", outcome)
