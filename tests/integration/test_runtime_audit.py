@@ -457,11 +457,8 @@ def test_a_commit_of_a_task_that_was_never_accepted_is_noticed(trial: Deployment
     assert any("never accepted" in str(reason) for (reason,) in reasons)
 
 
-def test_a_commit_that_was_still_to_be_adopted_is_judged_when_its_task_is_gone(trial: Deployment) -> None:
-    """Others published on top of it, so that it is served; what is computed in its place comes out equal."""
-    DeltaTable(str(trial.landing("numbers"))).update({"value": "n * 9"}, predicate="n < 10")
-    with trial.opened() as workspace:
-        workspace.state.invalidate("t.copy", ranges((0, 10)), "test", "test")
+def published_on_top_of_what_is_to_be_adopted(trial: Deployment) -> None:
+    """A worker sleeps between its two commits, another publishes, and somebody looks."""
     with pytest.raises(Killed):
         trial.run("copy", step=Fault("delta committed", raising(Killed())))
     [[worker]] = trial.execute("select worker from task where state = 'running'")
@@ -472,6 +469,14 @@ def test_a_commit_that_was_still_to_be_adopted_is_judged_when_its_task_is_gone(t
         with pytest.raises(Killed):
             trial.run("copy", step=Fault("published", raising(Killed())))
         look(asleep)
+
+
+def test_a_commit_that_was_still_to_be_adopted_is_judged_when_its_task_is_gone(trial: Deployment) -> None:
+    """Others published on top of it, so that it is served; what is computed in its place comes out equal."""
+    DeltaTable(str(trial.landing("numbers"))).update({"value": "n * 9"}, predicate="n < 10")
+    with trial.opened() as workspace:
+        workspace.state.invalidate("t.copy", ranges((0, 10)), "test", "test")
+    published_on_top_of_what_is_to_be_adopted(trial)
     trial.model("copy", COPY.replace("value", "value + 1 as value"))
     with trial.opened() as workspace:
         apply(workspace)
@@ -537,16 +542,7 @@ def test_rows_where_nothing_is_covered_wait_for_a_commit_that_is_still_to_be_ado
     DeltaTable(str(trial.landing("numbers"))).update({"value": "n * 9"}, predicate="n < 10")
     with monkeypatch.context() as patch:
         patch.setattr(runtime_run, "audit", lambda *_: ())
-        with pytest.raises(Killed):
-            trial.run("copy", step=Fault("delta committed", raising(Killed())))
-        [[worker]] = trial.execute("select worker from task where state = 'running'")
-        with trial.opened() as asleep:
-            asleep.state.register_worker(str(worker), {})
-            trial.execute("update task set lease_expires_at = clock() + interval '1 hour' where state = 'running'")
-            trial.land("numbers", range(40, 60))
-            with pytest.raises(Killed):
-                trial.run("copy", step=Fault("published", raising(Killed())))
-            look(asleep)
+        published_on_top_of_what_is_to_be_adopted(trial)
     for _ in range(3):
         assert trial.run().failed == 0
     wanted = [(n, n * (9 if n < 10 else 7)) for n in range(60)]

@@ -20,7 +20,7 @@ from fuzzing import FUZZ
 from penstock.answers import status as runtime_status
 from penstock.answers.explain import explained
 from penstock.answers.status import Condition
-from penstock.errors import EngineError
+from penstock.errors import EngineError, QueryError
 from penstock.runtime.place.workspace import apply
 from penstock.runtime.plan.reconcile import reconcile
 from penstock.runtime.process.progress import Finished, Silent
@@ -140,6 +140,13 @@ def test_rows_outside_of_the_interval_fail_the_attempt_and_nothing_is_published(
     [said] = summary.errors
     assert "outside" in said
     assert trial.rows("shifted") == []
+
+
+def test_what_its_author_has_to_mend_names_the_model_and_its_file(trial: Deployment) -> None:
+    trial.model("copy", COPY, "interval: 80")
+    summary = trial.run(step=Fault("staged", raising(QueryError("two columns are named a"))))
+    [said] = summary.errors
+    assert "t.copy (models/transformations/copy.sql): two columns are named a" in said
 
 
 def test_a_query_that_cannot_be_understood_is_not_tried_again(trial: Deployment) -> None:

@@ -98,11 +98,14 @@ class Triggers:
 
 def _undone(before: _Own | None, now: _Own) -> bool:
     """Work that ended without a result, or whose hold or suspension is over, leaves its slot undone."""
-    if before is None or (before.in_flight == now.in_flight and before.dead == now.dead):
-        return before is not None and before.suspended and not now.suspended
+    if before is None:
+        return False
+    if before.suspended and not now.suspended:
+        return True
+    if before.in_flight == now.in_flight and before.dead == now.dead:
+        return False
     wanted = before.in_flight | before.dead
-    undone = bool(wanted - now.in_flight - now.dead - (now.covered & wanted))
-    return undone or (before.suspended and not now.suspended)
+    return bool(wanted - now.in_flight - now.dead - (now.covered & wanted))
 
 
 def _scheduled(model: IntervalModel, lane: Lane) -> bool:
