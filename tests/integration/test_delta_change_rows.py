@@ -26,7 +26,7 @@ from penstock.engine.observe import file_rows as touched
 from penstock.engine.observe.change_rows import change_rows, rows_by_position
 from penstock.engine.observe.deletion_vectors import Part
 from penstock.engine.observe.file_rows import LogScan, ReadBudget
-from penstock.engine.rows import multisets
+from penstock.engine.rows import multisets, runs
 from penstock.engine.rows.multisets import POSITION, WEIGHT, Sides
 from penstock.engine.values.files import DataFile
 from penstock.engine.values.positions import PositionField
@@ -137,22 +137,28 @@ def check(root: Path, old: list[dict[str, object]], new: list[dict[str, object]]
     assert set(rows_by_position(found).column("position").to_pylist()) == expected
 
 
-@pytest.mark.parametrize("few", [1, multisets.FEW_ROWS], ids=["by hints", "grouped"])
+@pytest.mark.parametrize(
+    ("few", "fewest"),
+    [(1, runs.FEWEST_ROWS), (1, 1), (multisets.FEW_ROWS, runs.FEWEST_ROWS)],
+    ids=["by hints", "by runs", "grouped"],
+)
 def test_exactly_the_rows_that_are_not_on_both_sides_are_told_whatever_their_types(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int, fewest: int
 ) -> None:
     monkeypatch.setattr(module, "BATCH_ROWS", 3)
     monkeypatch.setattr(module, "PIECE_ROWS", 2)
     monkeypatch.setattr(multisets, "FEW_ROWS", few)
+    monkeypatch.setattr(runs, "FEWEST_ROWS", fewest)
+    monkeypatch.setattr(runs, "ANCHOR_EVERY", 2)
     by_texts = 0
-    hints = multisets._hints
+    hints = multisets.row_hints
 
     def counted(rows: pa.Table, *, texts: bool) -> pa.Array:
         nonlocal by_texts
         by_texts += texts
         return hints(rows, texts=texts)
 
-    monkeypatch.setattr(multisets, "_hints", counted)
+    monkeypatch.setattr(multisets, "row_hints", counted)
 
     @effort(50)
     @given(rows, rows, rows, st.integers(0, 4), st.randoms(use_true_random=False))
@@ -201,7 +207,7 @@ def test_rows_that_differ_in_texts_alone_meet_their_like_too(tmp_path: Path, mon
     turned = names.take(pa.array(range(3999, -1, -1)))
     sides = [part(tmp_path, "a", names, row_group_size=700)], [part(tmp_path, "b", turned, row_group_size=300)]
     monkeypatch.setattr(multisets, "FEW_ROWS", 1)
-    both = Sides(*(multisets.hinted(rows.append_column(POSITION, rows.column("n"))) for rows in (names, turned)))
+    both = Sides(*(rows.append_column(POSITION, rows.column("n")) for rows in (names, turned)))
     multisets.drop_pairs(both)
     assert (both.gone.num_rows, both.came.num_rows) == (0, 0)
     found = change_rows(look(tmp_path), *sides, frozenset("ns"))
@@ -275,8 +281,8 @@ def test_a_file_that_came_back_as_several_is_compared_in_its_own_order(
     if not known:
         monkeypatch.setattr(module, "MOST_CHOICES", 0)
     kept: list[int] = []
-    hinted = module.hinted
-    monkeypatch.setattr(module, "hinted", lambda rows: kept.append(rows.num_rows) or hinted(rows))
+    summed = module.summed_rows
+    monkeypatch.setattr(module, "summed_rows", lambda rows: kept.append(rows.num_rows) or summed(rows))
     high, low, changed = numbers(range(500, 900)), numbers(range(300)), numbers(range(300, 310), factor=8)
     old = [part(tmp_path, "a", pa.concat_tables([high, low, numbers(range(300, 310))]))]
     new = [part(tmp_path, "b", pa.concat_tables([low, changed])), part(tmp_path, "c", high)]
@@ -349,7 +355,7 @@ def only_texts(count: int, factor: int) -> pa.Table:
     return pa.table({"n": pa.repeat(pa.scalar(1), count), "s": names})
 
 
-@pytest.mark.parametrize(("rows", "times"), [(in_order, 3), (only_texts, 5)])
+@pytest.mark.parametrize(("rows", "times"), [(in_order, 4), (only_texts, 5)])
 def test_comparing_rows_takes_a_few_times_the_memory_of_what_is_held(
     rows: Callable[[int, int], pa.Table], times: int
 ) -> None:

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 from penstock.engine.observe.deletion_vectors import Part
 from penstock.engine.observe.file_rows import LEGACY, LogScan, NoRowsToRead, opened, positions_in
 from penstock.engine.rows.changed_ranges import either
-from penstock.engine.rows.multisets import HINT, POSITION, WEIGHT, Sides, drop_pairs, equal_rows, hinted, summed_rows
+from penstock.engine.rows.multisets import POSITION, WEIGHT, Sides, drop_pairs, equal_rows, summed_rows
 from penstock.engine.values.plain_types import plain_type
 
 MOST_HELD_BYTES, FEW_HELD_BYTES = 512 * 2**20, 32 * 2**20
 """Rows that have not met their like yet are held up to so much, and at the end half of it are summed up.
 
-While they are compared, all of it takes up to 3 times as much, or up to 5 times when rows differ in texts alone. Looks
+While they are compared, all of it takes up to 4 times as much, or up to 5 times when rows differ in texts alone. Looks
 at the same time hold few each; more than that is held by one of them at a time.
 """
 _one_large = Lock()
@@ -164,10 +164,16 @@ class _Stream:
 
 
 def _unequal(old: _Stream, new: _Stream) -> tuple[pa.Table, pa.Table]:
-    """The next rows of both that are not the same one by one: an UPDATE leaves rows in their order."""
+    """The next rows of both that are not the same one by one: an UPDATE leaves rows in their order.
+
+    All of them when most are not: what has moved is found by its neighbours.
+    """
     count = min(old.held.num_rows, new.held.num_rows)
     went, came = old.take(count), new.take(count)
-    differ = pc.invert(equal_rows(_bare(went), _bare(came)))
+    same = equal_rows(_bare(went), _bare(came))
+    if 2 * pc.sum(same).as_py() < count:
+        return went, came
+    differ = pc.invert(same)
     return went.filter(differ), came.filter(differ)
 
 
@@ -188,7 +194,6 @@ class _Leftover:
     def add(self, rows: pa.Table, *, came: bool) -> None:
         if not rows.num_rows:
             return
-        rows = hinted(rows)
         (self._came if came else self._gone).append(rows)
         self._bytes += rows.nbytes
         if self._bytes > self._settled + max(self._settled, self.most_bytes // 2):
@@ -201,7 +206,7 @@ class _Leftover:
         if self._bytes > self.most_bytes // 2:
             raise TooManyRows
         left = [
-            rows.drop_columns([HINT]).append_column(WEIGHT, pa.repeat(pa.scalar(weight, pa.int64()), rows.num_rows))
+            rows.append_column(WEIGHT, pa.repeat(pa.scalar(weight, pa.int64()), rows.num_rows))
             for weight, side in ((-1, self._gone), (1, self._came))
             for rows in side
         ]

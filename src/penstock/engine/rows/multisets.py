@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.engine.rows.flat import flat_table, whole
+from penstock.engine.rows.hints import row_hints, scattered
+from penstock.engine.rows.runs import Run, common_runs
 
 # names that no table has; a position follows from the other columns of its row
 POSITION, WEIGHT, HINT = "__penstock_position", "__penstock_weight", "__penstock_hint"
-_FACTOR = 0x9E3779B97F4A7C15
 MOST_ROUNDS = 8
 FEW_ROWS = 50_000
 """So many rows are grouped in no time."""
@@ -32,33 +34,75 @@ def equal_rows(one: pa.Table, other: pa.Table) -> pa.ChunkedArray:
     return pa.chunked_array([pa.repeat(pa.scalar(True), one.num_rows)]) if found is None else found
 
 
-def hinted(rows: pa.Table) -> pa.Table:
-    """The rows with a number each that equal rows share, of the columns that give one at once."""
-    return rows.append_column(HINT, _hints(rows.drop_columns([POSITION]), texts=False))
-
-
 @dataclass(slots=True)
 class Sides:
-    """Rows that went and rows that came, with hints. Nobody else keeps them, so that memory is free once they met."""
+    """Rows that went and rows that came. Nobody else keeps them, so that memory is free once they met."""
 
     gone: pa.Table
     came: pa.Table
 
+    def fewer(self) -> int:
+        return min(int(rows.num_rows) for rows in (self.gone, self.came))
+
 
 def drop_pairs(sides: Sides) -> None:
-    """Take out most of the rows that are in both; what is left of them still differs by the same.
+    """Take out most of the rows that are in both; what is left of them still differs by the same."""
+    if sides.fewer() >= FEW_ROWS:
+        _drop_runs(sides)
+    if sides.fewer() >= FEW_ROWS:
+        _drop_by_hints(sides)
 
-    A hint only says which two rows may be equal. They go when all of their values are, so that no hint can hide a
-    change.
-    """
+
+def _drop_runs(sides: Sides) -> None:
+    """Rows go with the equal one at their place in a run, if they are equal."""
+    gone, came = sides.gone, sides.came
+    runs = common_runs(_values(gone), _values(came))
+    left: tuple[list[pa.Table], list[pa.Table]] = ([], [])
+    for some in _batched(runs):
+        pair = [
+            pa.concat_tables([rows.slice(start, run.rows) for start, run in zip(starts, some, strict=True)])
+            for rows, starts in ((gone, [run.old for run in some]), (came, [run.new for run in some]))
+        ]
+        differ = pc.invert(equal_rows(*(_values(rows) for rows in pair)))
+        for side, rows in zip(left, pair, strict=True):
+            side.append(rows.filter(differ))
+    sides.gone = _outside(gone, [(run.old, run.rows) for run in runs], left[0])
+    sides.came = _outside(came, sorted((run.new, run.rows) for run in runs), left[1])
+
+
+def _batched(runs: Sequence[Run]) -> Iterator[list[Run]]:
+    some: list[Run] = []
+    rows = 0
+    for run in runs:
+        some.append(run)
+        rows += run.rows
+        if rows >= _BATCH_ROWS:
+            yield some
+            some, rows = [], 0
+    if some:
+        yield some
+
+
+def _outside(rows: pa.Table, runs: Sequence[tuple[int, int]], others: list[pa.Table]) -> pa.Table:
+    """The rows before, between and behind the runs, and those others; the memory of the rest is free then."""
+    ends = [0, *(start + count for start, count in runs)]
+    starts = [*(start for start, _ in runs), rows.num_rows]
+    between = [rows.slice(end, start - end) for end, start in zip(ends, starts, strict=True)]
+    return pa.concat_tables([*between, *others]).combine_chunks() if runs else rows
+
+
+def _drop_by_hints(sides: Sides) -> None:
+    """A hint only says which two rows may be equal. They go when all of their values are: no hint can hide a change."""
+    sides.gone, sides.came = (
+        rows.append_column(HINT, row_hints(_values(rows), texts=False)) for rows in (sides.gone, sides.came)
+    )
     if _rounds(sides):
-        hints = _hints(_values(pa.concat_tables([sides.gone, sides.came])), texts=True)
+        hints = row_hints(_values(pa.concat_tables([sides.gone, sides.came])), texts=True)
         count = sides.gone.num_rows
         sides.gone = _set_hints(sides.gone, hints.slice(0, count))
         sides.came = _set_hints(sides.came, hints.slice(count))
         _rounds(sides)
-        sides.gone = hinted(sides.gone.drop_columns([HINT]))
-        sides.came = hinted(sides.came.drop_columns([HINT]))
+    sides.gone, sides.came = (rows.drop_columns([HINT]) for rows in (sides.gone, sides.came))
 
 
 def _set_hints(rows: pa.Table, hints: pa.Array) -> pa.Table:
@@ -87,7 +131,7 @@ def _numbers(count: int) -> pa.Array:
 def _rounds(sides: Sides) -> bool:
     """Whether many of the rows that are left have the same hint without being equal."""
     for number in range(MOST_ROUNDS):
-        fewer = min(sides.gone.num_rows, sides.came.num_rows)
+        fewer = sides.fewer()
         if fewer < FEW_ROWS:
             break
         alike, equal = _round(sides, number)
@@ -127,7 +171,7 @@ def _round(sides: Sides, number: int) -> tuple[int, int]:
 
 
 def _values(rows: pa.Table) -> pa.Table:
-    return rows.drop_columns([POSITION, HINT])
+    return rows.select([name for name in rows.column_names if name not in (POSITION, HINT)])
 
 
 def _without(numbers: pa.Array, count: int) -> pa.Array:
@@ -140,34 +184,4 @@ def _last_at(places: pa.Array, count: int) -> pa.Array:
 
 
 def _places(hints: pa.Array, bits: int, number: int) -> pa.Array:
-    """The upper bits of a product depend on all bits of the hint."""
-    product = pc.multiply(hints, pa.scalar(_FACTOR * (2 * number + 1) % 2**64, pa.uint64()))
-    return pc.shift_right(product, pa.scalar(64 - bits, pa.uint64())).cast(pa.int32())
-
-
-def _hints(rows: pa.Table, *, texts: bool) -> pa.Array:
-    """A number per row, the same for equal rows; columns that no number is at hand for are left out."""
-    found = pa.repeat(pa.scalar(0, pa.uint64()), rows.num_rows)
-    factor, half = pa.scalar(_FACTOR, pa.uint64()), pa.scalar(29, pa.uint64())
-    # one column after the other, since each is copied
-    for column in (part for name in rows.column_names for part in flat_table(rows.select([name])).columns):
-        number = _number(whole(column), texts=texts)
-        if number is not None:
-            number = pc.fill_null(number, 7) if number.null_count else number
-            product = pc.multiply(pc.add(found, number), factor)
-            # without this, two columns would count by their sum alone
-            found = pc.bit_wise_xor(product, pc.shift_right(product, half))
-    return found
-
-
-def _number(column: pa.Array, *, texts: bool) -> pa.Array | None:
-    kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return column.dictionary_encode().indices.cast(pa.uint64()) if texts else None
-    if pa.types.is_boolean(kind):
-        return column.cast(pa.uint64())
-    if pa.types.is_decimal(kind) or pa.types.is_null(kind):
-        return None
-    if pa.types.is_temporal(kind):
-        column = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
-    return column.view(pa.uint64()) if kind.bit_width == 64 else column.cast(pa.int64()).view(pa.uint64())
+    return pc.shift_right(scattered(hints, number), pa.scalar(64 - bits, pa.uint64())).cast(pa.int32())
