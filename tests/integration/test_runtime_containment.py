@@ -19,12 +19,11 @@ from py4j.protocol import Py4JNetworkError
 from residents import everything, residing, until
 
 from penstock.engine.commit.publish import FileSetChanged
-from penstock.engine.observe import changes
+from penstock.engine.observe import changes, delta_log
 from penstock.engine.stage.staged import Staged
 from penstock.engine.values.job import HeadMoved, Job, Step
 from penstock.errors import EngineError, SourceError
 from penstock.runtime.observe import audit
-from penstock.runtime.observe import sources as observing
 from penstock.runtime.place.workspace import apply
 from penstock.runtime.plan import reconcile as settling
 from penstock.runtime.plan import scheduler
@@ -267,7 +266,7 @@ def test_a_source_that_cannot_be_looked_at_keeps_its_error_to_itself(
     trial: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two_families(trial)
-    with broken(monkeypatch, observing, "observe_delta", lambda place, *_, **__: "numbers" in place):
+    with broken(monkeypatch, delta_log, "observe", lambda place, *_, **__: "numbers" in place):
         assert trial.run().failed == 0
         with everything(trial) as resident:
             world = until(trial, lambda world: "t.good" in world.current)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from penstock.project import unpack
 from penstock.values.models import Chunking, Dependency, Fill, IntervalModel, Limits, Schedules, Source
 from penstock.values.models.fingerprint import fingerprint, normalised
+from penstock.values.models.source_format import source_format
 
 MODEL = IntervalModel(
     name="shop.m",
@@ -131,7 +132,7 @@ def test_a_source_is_another_one_elsewhere_but_not_with_another_lag() -> None:
         {"position": "other"},
         {"axis": "block"},
         {"location": "./b"},
-        {"format": "parquet"},
+        {"format": source_format("parquet")},
         {"completeness": "inclusive"},
         {"bounds_sql": "select 1 as min, 2 as max"},
         {"exec": ("python", "bounds.py")},

@@ -12,7 +12,7 @@ def test_a_source_says_how_it_is_observed(tmp_path: Path) -> None:
     text = "location: /d\nformat: PARQUET\npartition: n\naxis: block\nlag: 3\nttl: 30s\n"
     text += "completeness: watermark\n"
     found = source(read(tmp_path, {"penstock.yml": CONFIG, "models/external/b.yml": text}), "raw.b")
-    assert (found.format, found.position, found.axis, found.axis_declared) == ("parquet", "n", "block", True)
+    assert (found.format.name, found.position, found.axis, found.axis_declared) == ("parquet", "n", "block", True)
     assert (found.lag, found.completeness) == (3, "watermark")
     assert (found.incremental_scan_seconds, found.full_scan_seconds) == (30, 30)
 

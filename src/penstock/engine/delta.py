@@ -14,6 +14,7 @@ from penstock.engine.values.files import PositionColumn
 from penstock.engine.values.job import HeadMoved, InputRead, Job, Step
 from penstock.errors import AttemptError, EngineError
 from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.models.source_format import SourceFormat
 from penstock.values.tasks import Commit
 
 if TYPE_CHECKING:
@@ -98,10 +99,11 @@ class DeltaEngine:
     def count_rows(self, read: InputRead) -> int:
         """How many rows a pinned read gives; Spark is asked only when the log cannot rule them out."""
         from penstock.engine.log.handle import FeatureUnsupported
-        from penstock.engine.log.snapshot import snapshot
+        from penstock.engine.observe.source_log import source_log
 
         try:
-            seen = snapshot(read.pin.location, read.position, version=read.pin.snapshot, storage=self.storage)
+            log = source_log(read.format)
+            seen = log.snapshot(read.pin.location, read.position, version=read.pin.snapshot, storage=self.storage)
             if seen is None or not seen.meeting(read.window):
                 return 0
         except FeatureUnsupported:
@@ -111,7 +113,13 @@ class DeltaEngine:
         return int(str(row["n"]))
 
     def scan_bounds(
-        self, location: str, source_format: str, position: PositionColumn, *, snapshot: int | None, sql: str | None
+        self,
+        location: str,
+        source_format: SourceFormat,
+        position: PositionColumn,
+        *,
+        snapshot: int | None,
+        sql: str | None,
     ) -> tuple[int | None, int | None]:
         """The least and the greatest position of a source that no log describes."""
         from penstock.engine.spark.scan import scan

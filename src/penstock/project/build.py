@@ -32,6 +32,7 @@ from penstock.values.models import (
     Source,
 )
 from penstock.values.models.axis import SECOND, position
+from penstock.values.models.source_format import DELTA, SourceFormat, source_format
 
 
 class Built(TypedDict):
@@ -83,7 +84,7 @@ class Builder:
             axis=axis,
             axis_declared="axis" in keys.entries,
             location=values.typed(keys.get("location")),
-            format=(values.typed(keys.get("format")) or "delta").lower(),
+            format=_format(draft),
             lag=self._length(keys.get("lag"), axis, "lag", 0),
             recheck=self._length(keys.get("recheck"), axis, "recheck", 0) if "recheck" in keys.entries else None,
             completeness=("watermark" if complete else "inclusive") if column else None,
@@ -257,7 +258,7 @@ class Builder:
                 f"on_change: rerun is for lookups; {member.model} has a position, so its changes reopen what they meet"
             )
             self.problems.add(where, said)
-        elif not _is_delta(self.drafts[member.model]):
+        elif not _format(self.drafts[member.model]).has_log:
             said = f"on_change: rerun needs a Delta table: nothing tells when {member.model} has changed"
             self.problems.add(where, said)
 
@@ -363,8 +364,8 @@ def _refresh_strategy(node: Node | None) -> Literal["auto", "affected_keys", "fu
             return "auto"
 
 
-def _is_delta(draft: Draft) -> bool:
-    return (values.typed(draft.keys.get("format")) or "delta").lower() == "delta"
+def _format(draft: Draft) -> SourceFormat:
+    return source_format(values.typed(draft.keys.get("format")) or DELTA.name)
 
 
 def _command(node: Node | None) -> tuple[str, ...] | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from penstock.engine.log.handle import FeatureUnsupported, open_table
+from penstock.engine.log.handle import FeatureUnsupported
 from penstock.engine.log.storage import Storage
+from penstock.engine.observe.source_log import source_log
 from penstock.engine.values.files import PositionColumn, PositionKind
 from penstock.engine.values.job import InputRead
 from penstock.engine.values.positions import position_field
@@ -16,8 +17,8 @@ from penstock.values.models.axis import SECOND
 
 def portable(read: InputRead, storage: Storage | None = None) -> str:
     """A relation with the same rows as the pinned read."""
-    pinned = "" if read.pin.snapshot is None else f" VERSION AS OF {read.pin.snapshot}"
-    text = f"select * from {read.format}.{quoted(read.pin.location)}{pinned}"
+    pinned = "" if read.pin.snapshot is None else f" {read.format.version_clause} {read.pin.snapshot}"
+    text = f"select * from {read.format.name}.{quoted(read.pin.location)}{pinned}"
     if read.window is not None and read.position is not None:
         text += f" where {inside(read.position.name, position_kind(read, read.position, storage), read.window)}"
     return f"({text})"
@@ -32,7 +33,8 @@ def position_kind(read: InputRead, position: PositionColumn, storage: Storage | 
     """The kind of the position column: as the log says, else what is usual on its axis."""
     if read.pin.snapshot is not None:
         with suppress(FeatureUnsupported):
-            table = open_table(read.pin.location, version=read.pin.snapshot, storage=storage)
+            log = source_log(read.format)
+            table = log.snapshot(read.pin.location, position, version=read.pin.snapshot, storage=storage)
             if table is not None:
-                return position_field(table.schema().to_json(), position).kind
+                return position_field(table.schema_json, position).kind
     return "timestamp" if position.axis == SECOND else "integer"

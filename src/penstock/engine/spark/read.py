@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.engine.log import handle
-from penstock.engine.log import snapshot as log
 from penstock.engine.log.storage import Storage, is_absolute, local_path
+from penstock.engine.observe.source_log import source_log
 from penstock.engine.spark.tags import tagged
 from penstock.engine.values.files import DataFile, PositionColumn, TableSnapshot
 from penstock.engine.values.job import InputRead, StagedFile
@@ -37,7 +37,7 @@ class PlannedRead:
 
     read: InputRead
     snapshot: TableSnapshot | None
-    """None: not a Delta table, or one whose log only Spark understands."""
+    """None: it has no log, or one that only Spark understands."""
     files: tuple[DataFile, ...]
 
     @property
@@ -63,13 +63,13 @@ class Reader:
         snapshot = self._snapshots.get(key)
         if snapshot is None:
             try:
-                loaded = log.snapshot(
+                loaded = source_log(read.format).snapshot(
                     read.pin.location, read.position, version=read.pin.snapshot, storage=self._storage
                 )
             except handle.UnreadableLog:
                 return PlannedRead(read, None, ())
             if loaded is None:
-                raise EngineError(f"{read.name}: there is no Delta table at {read.pin.location}")
+                raise EngineError(f"{read.name}: there is no {read.format.name} table at {read.pin.location}")
             if read.pin.table_id not in (None, loaded.table_id):
                 raise EngineError(f"{read.name}: another table stands at {read.pin.location} than the one observed")
             snapshot = self._snapshots[key] = loaded
@@ -105,10 +105,10 @@ def needs_delta_reader(snapshot: TableSnapshot, files: tuple[DataFile, ...]) -> 
 
 
 def through_format(spark: SparkSession, read: InputRead) -> DataFrame:
-    """The whole table as Spark's own reader of its format shows it, a Delta table at its snapshot."""
-    reader = spark.read.format(read.format)
-    if read.pin.snapshot is not None:
-        reader = reader.option("versionAsOf", read.pin.snapshot)
+    """The whole table as Spark's own reader of its format shows it, at its snapshot if it has any."""
+    reader = spark.read.format(read.format.name)
+    if read.pin.snapshot is not None and read.format.version_option is not None:
+        reader = reader.option(read.format.version_option, read.pin.snapshot)
     return reader.load(spark_path(read.pin.location))
 
 

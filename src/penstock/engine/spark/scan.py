@@ -15,6 +15,7 @@ from penstock.engine.values.job import InputRead
 from penstock.engine.values.positions import position_field, position_of
 from penstock.engine.values.predicate import quoted
 from penstock.errors import AttemptError, SourceError, UsageError
+from penstock.values.models.source_format import SourceFormat
 from penstock.values.tasks import Pin
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ VIEW = "penstock_in_0"
 def scan(
     session: Session,
     location: str,
-    source_format: str,
+    source_format: SourceFormat,
     position: PositionColumn,
     *,
     snapshot: int | None = None,

@@ -9,6 +9,7 @@ from uuid import UUID
 from penstock.engine.values.files import PositionColumn
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.models import Check
+from penstock.values.models.source_format import DELTA, SourceFormat
 from penstock.values.tasks import Frontier, Pin
 
 Step = Callable[[str], None]
@@ -41,7 +42,7 @@ class InputRead:
     view: str
     name: str
     pin: Pin
-    format: str = "delta"
+    format: SourceFormat = DELTA
     position: PositionColumn | None = None
     window: IntervalSet | None = None
     """None: the whole table."""

@@ -14,7 +14,8 @@ from queue import Empty, SimpleQueue
 from threading import Semaphore
 from typing import TypeVar
 
-from penstock.engine.log.glance import Mark, goes_on, mark
+from penstock.engine.log.glance import Mark
+from penstock.engine.observe.source_log import SourceLog, source_log
 from penstock.errors import PenstockError
 from penstock.planner.policy.watching import GLANCE_SECONDS, glance_seconds
 from penstock.runtime.observe.audit import (
@@ -65,8 +66,9 @@ T = TypeVar("T", OwnTable, Eviction)
 
 @dataclass(slots=True)
 class _Watched:
-    """A Delta log between two looks."""
+    """A log between two looks."""
 
+    log: SourceLog
     location: str
     storage: Mapping[str, str] | None
     scan_seconds: float
@@ -194,9 +196,9 @@ class BackgroundWatcher:
     def _glance(self, watched: _Watched) -> None:
         now = time.monotonic()
         try:
-            news = goes_on(watched.location, watched.snapshot, watched.storage)
+            news = watched.log.goes_on(watched.location, watched.snapshot, watched.storage)
             if not news and watched.mark is not None and now - watched.marked >= watched.scan_seconds:
-                news = mark(watched.location, watched.snapshot, watched.storage) != watched.mark
+                news = watched.log.mark(watched.location, watched.snapshot, watched.storage) != watched.mark
                 watched.marked = now
         except BaseException as error:
             contained(error, location=watched.location)
@@ -220,7 +222,8 @@ class BackgroundWatcher:
                 continue
             period = float(source.incremental_scan_seconds)
             due = now + GLANCE_SECONDS
-            found[source.name] = _Watched(place, storage, period, record.snapshot, record.table_id, now, due)
+            log = source_log(source.format)
+            found[source.name] = _Watched(log, place, storage, period, record.snapshot, record.table_id, now, due)
         self._watched = found
 
     def _look(self, observer: Observer, name: str, world: StateView) -> None:
@@ -275,6 +278,6 @@ def glancing(lookout: BackgroundWatcher) -> Iterator[None]:
 
 def _mark(watched: _Watched | None) -> Mark | None:
     try:
-        return None if watched is None else mark(watched.location, watched.snapshot, watched.storage)
+        return None if watched is None else watched.log.mark(watched.location, watched.snapshot, watched.storage)
     except PenstockError:
         return None

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from penstock.engine.log.glance import goes_on
 from penstock.engine.observe.bounds import (
     Bounds,
     Completeness,
@@ -19,8 +18,8 @@ from penstock.engine.observe.bounds import (
     TableMissing,
     complete_bounds,
     merged_bounds,
-    observe_delta,
 )
+from penstock.engine.observe.source_log import source_log
 from penstock.engine.values.files import PositionColumn
 from penstock.errors import SourceError
 from penstock.planner.change.source_changes import (
@@ -42,6 +41,7 @@ from penstock.values.changes import UNCHANGED, Changed
 from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.models import Source
 from penstock.values.models.axis import SECOND
+from penstock.values.models.source_format import SourceFormat
 from penstock.values.records import SourceRecord, StateView
 
 if TYPE_CHECKING:
@@ -59,7 +59,13 @@ class Scanner(Protocol):
     """What observing asks of Spark, for sources whose log does not tell."""
 
     def scan_bounds(
-        self, location: str, source_format: str, position: PositionColumn, *, snapshot: int | None, sql: str | None
+        self,
+        location: str,
+        source_format: SourceFormat,
+        position: PositionColumn,
+        *,
+        snapshot: int | None,
+        sql: str | None,
     ) -> tuple[int | None, int | None]: ...
 
     def foreign_seen(self, location: str, position: PositionColumn | None) -> ForeignSeen: ...
@@ -111,6 +117,10 @@ class Observer:
     environ: Mapping[str, str]
     runs_programs: bool = True
     """False: nobody may wait for somebody's program; a source that has one is left out like one that needs a scan."""
+
+    @property
+    def _storage(self) -> Mapping[str, str]:
+        return self.site.project.settings.target.storage
 
     def look(self, names: Collection[str], world: StateView, seconds: float = math.inf) -> Iterator[Seen]:
         """The named sources as they are now, and where their rows are no longer what they were.
@@ -166,7 +176,7 @@ class Observer:
             return SourceChanges(UNCHANGED, known.expired_pos)
         if replaced(known, record):
             return SourceChanges(Changed(EVERYTHING), None)
-        if source.format != "delta":
+        if not source.format.has_log:
             length = source.recheck if record.full_scan_at != known.full_scan_at else None
             return SourceChanges(newest(source, graph, world, length or 0), known.expired_pos)
         if known.snapshot is None or record.snapshot is None or known.snapshot == record.snapshot:
@@ -174,15 +184,14 @@ class Observer:
         return self._between(source, known.snapshot, record, world)
 
     def _between(self, source: Source, after: int, record: SourceRecord, world: StateView) -> SourceChanges:
-        from penstock.engine.observe.changes import log_changes
-
         assert record.snapshot is not None  # noqa: S101
         location, column = self.site.source(source), position_column(source)
         if record.only_spark is not None:
             return self._fed(source, after, record, world)
-        storage = self.site.project.settings.target.storage
         read = consumed(source, self.site.graph, world)
-        found = log_changes(location, column, after, record.snapshot, consumed=read, storage=storage)
+        found = source_log(source.format).changes(
+            location, column, after, record.snapshot, consumed=read, storage=self._storage
+        )
         return judged(found, record.expired_pos, read)
 
     def _fed(self, source: Source, after: int, record: SourceRecord, world: StateView) -> SourceChanges:
@@ -205,12 +214,10 @@ class Observer:
 
     def _still_expired(self, source: Source, after: int, record: SourceRecord, read: IntervalSet) -> int | None:
         """What has expired, unless a RESTORE or an overwrite may have brought rows back: a log tells everybody."""
-        from penstock.engine.observe.changes import rewinds
-
         first, upto = record.min_pos, record.snapshot or 0
         if record.expired_pos is None or first is None or first >= record.expired_pos:
             return record.expired_pos
-        back = rewinds(self.site.source(source), after, upto, self.site.project.settings.target.storage)
+        back = source_log(source.format).rewinds(self.site.source(source), after, upto, self._storage)
         return lowered(record.expired_pos, first, read) if back else record.expired_pos
 
     def _from_log(
@@ -218,14 +225,13 @@ class Observer:
     ) -> tuple[SourceRecord | None, bool]:
         """The source at most so many commits after what is known, and whether there are more."""
         location, column = self.site.source(source), position_column(source)
-        storage = self.site.project.settings.target.storage
         try:
-            seen = observe_delta(
+            seen = source_log(source.format).observe(
                 location,
                 column,
                 completeness(source),
                 known.snapshot if known.observed_at else None,
-                storage,
+                self._storage,
                 previous_table_id=known.table_id,
                 most_commits=most if anybody_cares(source, self.site.graph) else None,
             )
@@ -261,9 +267,8 @@ class Observer:
     def _through_spark(self, source: Source, known: SourceRecord, now: datetime, why: str) -> SourceRecord:
         """A table whose log only Spark can read; that it has no newer commit is seen without."""
         location, column = self.site.source(source), position_column(source)
-        storage = self.site.project.settings.target.storage
         watched = known.only_spark is not None and known.snapshot is not None and not _full_is_due(source, known, now)
-        if watched and not goes_on(location, known.snapshot or 0, storage):
+        if watched and not source_log(source.format).goes_on(location, known.snapshot or 0, self._storage):
             return known
         if self.scanner is None:
             raise _SparkOnlyError
@@ -304,11 +309,11 @@ class Observer:
 
     def _pinned(self, source: Source, known: SourceRecord) -> SourceRecord:
         """The record with the snapshot that the scan is to measure and tasks are to read, where the log tells one."""
-        if source.format != "delta" or source.location is None:
+        if not source.format.has_log or source.location is None:
             return replace(known, snapshot=None, table_id=None)
-        storage = self.site.project.settings.target.storage
         try:
-            seen = observe_delta(self.site.source(source), None, completeness(source), None, storage)
+            log, location = source_log(source.format), self.site.source(source)
+            seen = log.observe(location, None, completeness(source), None, self._storage)
         except FeatureUnsupported:
             return replace(known, snapshot=None, table_id=None)
         return known if seen is None else replace(known, snapshot=seen.snapshot, table_id=seen.table_id)
@@ -362,7 +367,7 @@ def completeness(source: Source) -> Completeness:
 
 
 def by_log(source: Source) -> bool:
-    return source.format == "delta" and source.bounds_sql is None and source.exec is None
+    return source.format.has_log and source.bounds_sql is None and source.exec is None
 
 
 def _due(source: Source, known: SourceRecord, now: datetime) -> Scan | None:

@@ -11,6 +11,7 @@ from penstock.project import Project
 from penstock.values.intervals import IntervalSet
 from penstock.values.models import Graph, IntervalModel, Model, Source
 from penstock.values.models.axis import SECOND
+from penstock.values.models.source_format import DELTA
 from penstock.values.records import StateView
 from penstock.values.tasks import Pin
 
@@ -76,7 +77,7 @@ class TableResolver:
             view=view,
             name=name,
             pin=self.located(pin),
-            format=model.format if isinstance(model, Source) else "delta",
+            format=model.format if isinstance(model, Source) else DELTA,
             position=column,
             window=window if column else None,
         )

@@ -49,7 +49,7 @@ def fingerprint(model: Model, used: Mapping[str, object]) -> str:
     told: dict[str, object] = {"position": model.position, "axis": model.axis, "used": dict(used)}
     match model:
         case Source():
-            told |= {"location": model.location, "format": model.format, "exec": model.exec}
+            told |= {"location": model.location, "format": model.format.name, "exec": model.exec}
             told |= {"sql": normalised(model.bounds_sql or ""), "completeness": model.completeness}
         case IntervalModel():
             groups = [[(d.model, d.before, d.after, d.optional) for d in group] for group in model.dependencies]

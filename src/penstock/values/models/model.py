@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
+from penstock.values.models.source_format import DELTA, SourceFormat
+
 ModelType = Literal["source", "interval", "dynamic", "full"]
 LagWord = Literal["downstream", "on_upstream", "manual"]
 OnSchemaChange = Literal["add_columns", "fail", "rebuild"]
@@ -97,7 +99,7 @@ class Source:
     axis_declared: bool = False
     """False: `second` is assumed, and holds only when the position is a date or a timestamp."""
     location: str | None = None
-    format: str = "delta"
+    format: SourceFormat = DELTA
     lag: int = 0
     recheck: int | None = None
     completeness: Literal["watermark", "inclusive"] | None = None
