@@ -110,7 +110,7 @@ def _undone(before: _Own | None, now: _Own) -> bool:
 
 def _scheduled(model: IntervalModel, lane: Lane) -> bool:
     """A lane with a cadence of its own: news of sources alone does not set it off."""
-    return {"forward": model.schedules.forwardfill, "backfill": model.schedules.backfill}.get(lane) is not None
+    return model.schedules.of(lane) is not None
 
 
 def _state(name: str, world: StateView) -> _Own:

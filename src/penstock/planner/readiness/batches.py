@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from penstock.planner.readiness.lanes import Work
+from penstock.planner.readiness.words import LANE_WORDS
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.models.axis import shown
 from penstock.values.tasks import Lane, Order
@@ -67,12 +68,8 @@ def _order(work: Work, lane: Lane, batch: list[Interval], choices: tuple[str, ..
     chunks = tuple(sorted(batch))
     axis = work.seen.model.axis
     start, end = shown(chunks[0].start, axis), shown(chunks[-1].end, axis)
-    reason = {
-        "forward": f"new positions from {start} to {end}",
-        "repair": f"the inputs changed, or a rerun was asked for, between {start} and {end}{_together(work, chunks)}",
-        "backfill": f"never built between {start} and {end}",
-    }[lane]
-    return Order(work.seen.model.name, lane, chunks, choices, reason)
+    reason = LANE_WORDS[lane].order.format(start=start, end=end)
+    return Order(work.seen.model.name, lane, chunks, choices, reason + _together(work, chunks))
 
 
 def _together(work: Work, chunks: tuple[Interval, ...]) -> str:

@@ -9,8 +9,8 @@ from penstock.planner.readiness.batches import lane_orders
 from penstock.planner.readiness.checks import empty_inputs, reason_to_wait, verdicts, why_unbounded
 from penstock.planner.readiness.lanes import Work, work
 from penstock.planner.readiness.observation import Observation, Verdict
-from penstock.planner.readiness.words import place, span
-from penstock.values.intervals import MAX_POSITION, MIN_POSITION, Interval, IntervalSet
+from penstock.planner.readiness.words import LANE_WORDS, place, span
+from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.tasks import LANES, Lane
 
 
@@ -43,7 +43,7 @@ def explain(seen: Observation, at: int | None = None) -> Explanation:
 def planned_at(one: Work, at: int) -> tuple[Lane, Interval] | None:
     """The chunk that the lanes yield for `at`, found without going through all of them."""
     for lane in LANES:
-        run = _run_at(one, lane, at)
+        run = one.run_at(lane, at)
         if run is None:
             continue
         if lane == "forward" and not one.seen.model.fill.allow_gap_skipping:
@@ -97,31 +97,12 @@ def _default(one: Work) -> tuple[Lane, Interval] | None:
     return None
 
 
-def _run_at(one: Work, lane: Lane, at: int) -> Interval | None:
-    match lane:
-        case "repair":
-            return one.repair_spans().part_at(at)
-        case "forward":
-            if at < one.split or one.frontier is None:
-                return None
-            if not one.seen.model.fill.allow_gap_skipping:
-                run = next(one.runs("forward"), None)
-                return run if run is not None and run.start <= at < run.end else None
-            windows = one.ready.windows(one.split, MAX_POSITION)
-        case "backfill":
-            if at >= one.split or one.seen.model.schedules.backfill == "off":
-                return None
-            windows = one.ready.windows(MIN_POSITION, one.split)
-    window = next((window for window in windows if window.start <= at < window.end), None)
-    return None if window is None else one.wanted(window).part_at(at)
-
-
 def waiting_at(one: Work, at: int) -> Interval:
     """The chunk to speak of when none is planned for `at`."""
     following = next_chunk(one)
     if following is not None and following.start <= at < following.end:
         return following
-    short = next((run for lane in LANES if (run := _run_at(one, lane, at)) is not None), None)
+    short = next((run for lane in LANES if (run := one.run_at(lane, at)) is not None), None)
     return short if short is not None and short.size < one.ready.grid.least else _around(one, at)
 
 
@@ -148,11 +129,6 @@ def _around(one: Work, at: int) -> Interval:
 
 def _enqueued(one: Work, lane: Lane, chunk: Interval) -> Explanation:
     seen = one.seen
-    where = span(chunk, seen.model.axis)
-    reason = {
-        "forward": f"{where} is new and everything it reads is there",
-        "repair": f"{where} is stale and everything it reads is there",
-        "backfill": f"{where} was never built and everything it reads is there",
-    }[lane]
+    reason = f"{span(chunk, seen.model.axis)} {LANE_WORDS[lane].chunk} and everything it reads is there"
     choices = one.ready_for(lane).choices(chunk) or ()
     return Explanation(seen.model.name, "enqueue", reason, verdicts(one, chunk), chunk, lane, choices)

@@ -43,6 +43,25 @@ class Work:
                     newest_first = self.seen.model.fill.backfill == "newest"
                     yield from self._wanted_runs(MIN_POSITION, self.split, newest_first=newest_first)
 
+    def run_at(self, lane: Lane, at: int) -> Interval | None:
+        """The run of a lane that holds `at`, found without going through all of them."""
+        match lane:
+            case "repair":
+                return self.repair_spans().part_at(at)
+            case "forward":
+                if at < self.split or self.frontier is None:
+                    return None
+                if not self.seen.model.fill.allow_gap_skipping:
+                    run = next(self.runs("forward"), None)
+                    return run if run is not None and run.start <= at < run.end else None
+                windows = self.ready.windows(self.split, MAX_POSITION)
+            case "backfill":
+                if at >= self.split or self.seen.model.schedules.backfill == "off":
+                    return None
+                windows = self.ready.windows(MIN_POSITION, self.split)
+        window = next((window for window in windows if window.start <= at < window.end), None)
+        return None if window is None else self.wanted(window).part_at(at)
+
     def repair_spans(self) -> IntervalSet:
         """What the repair lane computes: what is stale, with the gaps that are cheaper to compute than to leave out."""
         if len(self.repair) <= 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 
@@ -27,19 +27,20 @@ def plan(
     one = work(seen)
     if seen.stopped is not None:
         return (Wait(seen.model.name, seen.stopped),)
-    asked = {lane: lane_orders(one, lane, caps) if lane in lanes else iter(()) for lane in LANES}
-    forward, repair, backfill = asked["forward"], asked["repair"], asked["backfill"]
-    # a quarter each for what is not new, so that a long catch-up starves nobody; what they leave goes to forward
-    repairs = list(islice(repair, most // 4))
-    backfills = list(islice(backfill, most // 4))
-    news = list(islice(forward, most - len(repairs) - len(backfills)))
-    repairs += islice(repair, most - len(news) - len(repairs) - len(backfills))
-    backfills += islice(backfill, most - len(news) - len(repairs) - len(backfills))
-    found: list[Decision] = [*news, *repairs, *backfills]
+    given = _shared({lane: lane_orders(one, lane, caps) for lane in LANES if lane in lanes}, most)
     # a lane that was not asked for does not wait because of that
-    moving = bool(news) if "forward" in lanes else next(lane_orders(one, "forward", caps), None) is not None
-    found += _waits(one, moving=moving)
-    return tuple(found)
+    asked = given["forward"] if "forward" in lanes else [*islice(lane_orders(one, "forward", caps), 1)]
+    return *(order for lane in given for order in given[lane]), *_waits(one, moving=bool(asked))
+
+
+def _shared(asked: Mapping[Lane, Iterator[Order]], most: int) -> dict[Lane, list[Order]]:
+    """At most so many: a quarter for each lane but forward, so that a long catch-up starves none; then what is left."""
+    given: dict[Lane, list[Order]] = {lane: [] for lane in asked}
+    rounds = [(lane, most // 4) for lane in asked if lane != "forward"] + [(lane, most) for lane in asked]
+    for lane, share in rounds:
+        left = most - sum(map(len, given.values()))
+        given[lane] += islice(asked[lane], min(share, left))
+    return given
 
 
 def recheck(seen: Observation, order: Order) -> Order | Wait:

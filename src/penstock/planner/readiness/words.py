@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, Interval, IntervalSet
 from penstock.values.models.axis import SECOND, shown
+from penstock.values.tasks import Lane
 
+
+@dataclass(frozen=True, slots=True)
+class LaneWords:
+    """Why a lane computes something."""
+
+    chunk: str
+    """After a range."""
+    order: str
+    """With the places of a start and an end."""
+
+
+LANE_WORDS: Mapping[Lane, LaneWords] = {
+    "forward": LaneWords("is new", "new positions from {start} to {end}"),
+    "repair": LaneWords("is stale", "the inputs changed, or a rerun was asked for, between {start} and {end}"),
+    "backfill": LaneWords("was never built", "never built between {start} and {end}"),
+}
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 

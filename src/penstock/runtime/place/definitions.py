@@ -9,7 +9,7 @@ from typing import assert_never
 from penstock.project import Project
 from penstock.values.models import IntervalModel, Model, Source
 from penstock.values.records import Definition
-from penstock.values.tasks import Lane
+from penstock.values.tasks import LANES, Lane
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -54,11 +54,7 @@ def _interval_definition(model: IntervalModel, fingerprint: str, config: dict[st
 
 def _schedules(model: IntervalModel) -> tuple[tuple[Lane, str], ...]:
     """Only what was written: a lane without a cadence follows its inputs, and one that is off has no slots."""
-    written: tuple[tuple[Lane, str | None], ...] = (
-        ("forward", model.schedules.forwardfill),
-        ("backfill", model.schedules.backfill),
-    )
-    return tuple((lane, spec) for lane, spec in written if spec not in (None, "off"))
+    return tuple((lane, spec) for lane in LANES if (spec := model.schedules.of(lane)) not in (None, "off"))
 
 
 def bundle(project: Project) -> bytes:

@@ -49,6 +49,9 @@ class Schedules:
     forwardfill: str | None = None
     backfill: str | None = None
 
+    def of(self, lane: str) -> str | None:
+        return {"forward": self.forwardfill, "backfill": self.backfill}.get(lane)
+
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
