@@ -389,7 +389,7 @@ CHECKS = {
     "accepted_values": Check("accepted_values", {"column": "kind", "values": [0, 1, 2]}),
     "relationships": Check("relationships", {"column": "kind", "to": "raw.kinds", "field": "kind"}),
     "row_count": Check("row_count", {"min": 1, "max": 3}),
-    "expression": Check("expression", {"expression": "n > 0"}),
+    "expression": Check("expression", {"sql": "n > 0"}),
 }
 
 

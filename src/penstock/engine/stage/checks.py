@@ -87,13 +87,13 @@ def _violations(rule: Check, number: int) -> str:
         case "relationships":
             return f"count_if({names[0]} is not null and __penstock_f{number} is null)"
         case "expression":
-            return f"count_if(not ({_expression(rule)}))"
-        case "row_count":
-            return "0"
+            return f"count_if(not ({_expression(argument)}))"
+        case kind:
+            raise QueryError(f"there is no check {kind}")
 
 
-def _expression(rule: Check) -> str:
-    return str(rule.argument.get("expression", rule.argument.get("sql")))
+def _expression(argument: Mapping[str, object]) -> str:
+    return str(argument["sql"])
 
 
 def _parent(job: Job, rule: Check, view: str) -> InputRead:
@@ -116,7 +116,7 @@ def _columns(argument: Mapping[str, object]) -> list[str]:
 
 def _about(rule: Check) -> str:
     if rule.kind == "expression":
-        return _expression(rule)
+        return _expression(rule.argument)
     return ", ".join(_columns(rule.argument))
 
 

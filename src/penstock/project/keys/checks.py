@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Literal
 
 from penstock.project.keys import values
+from penstock.project.keys.keys import CHECK_SHAPES, COLUMNS
 from penstock.project.keys.names import UnresolvedName, resolve
 from penstock.project.keys.settings import Kind
 from penstock.project.reading.documents import Items, Node, Table
@@ -16,7 +17,7 @@ from penstock.values.models import Check
 def built_checks(
     node: Node | None, model: str, known: Collection[str], databases: Mapping[Kind, str], problems: Problems
 ) -> tuple[Check, ...]:
-    """The checks as values. Arguments by kind: `columns`; `column, values`; `column, to, field`; `min, max`; `sql`."""
+    """The checks as values. A mapping is their argument as it is; names are `columns`, and a text is `sql`."""
     made: list[Check] = []
     for item in node.items if isinstance(node, Items) else ():
         if not isinstance(item, Table):
@@ -36,22 +37,17 @@ def built_checks(
 
 
 def _check(item: Table, severity: Literal["error", "warn"]) -> Check | None:
-    for kind, node in item.entries.items():
-        match kind:
-            case "not_null" | "unique":
-                return Check(kind, {"columns": values.texts(node)}, severity)
-            case "accepted_values":
-                listed = values.inside(node, "values")
-                allowed = tuple(values.value(one) for one in listed.items) if isinstance(listed, Items) else ()
-                return Check(kind, {"column": values.typed(values.inside(node, "column")), "values": allowed}, severity)
-            case "relationships":
-                return Check(
-                    kind, {key: values.typed(values.inside(node, key)) for key in ("column", "to", "field")}, severity
-                )
-            case "row_count":
-                table = values.table(node)
-                limits = {key: values.value(one) for key, one in table.entries.items()} if table else {}
-                return Check(kind, limits, severity)
-            case "expression":
-                return Check(kind, {"sql": values.typed(node)}, severity)
-    return None
+    kind = next((key for key in item.entries if key in CHECK_SHAPES), None)
+    return None if kind is None else Check(kind, _argument(kind, item.entries[kind]), severity)
+
+
+def _argument(kind: str, node: Node) -> Mapping[str, object]:
+    if CHECK_SHAPES[kind] is COLUMNS:
+        return {"columns": values.texts(node)}
+    if isinstance(node, Table):
+        return {key: _plain(value) for key, value in node.entries.items()}
+    return {"sql": values.typed(node)}
+
+
+def _plain(node: Node) -> object:
+    return tuple(values.value(item) for item in node.items) if isinstance(node, Items) else values.value(node)

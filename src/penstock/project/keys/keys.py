@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock.project.keys.shapes import (
@@ -70,22 +71,21 @@ _DEPENDENCY = TableOf(
 _MEMBER = Either((_DEPENDENCY_NAME, _DEPENDENCY), "a model's name or a mapping with model, before, after, …")
 DEPENDENCIES = ListOf(Either((_MEMBER, ListOf(_MEMBER)), "a model's name, a mapping, or a list of them (an OR group)"))
 
-_COLUMNS = Either((NAME, ListOf(NAME)), "a column's name or a list of them")
+COLUMNS = Either((NAME, ListOf(NAME)), "a column's name or a list of them")
 _COMMAND = Either((TEXT, ListOf(TEXT)), "a command, as text or as a list of words")
 _SEVERITY = Key("severity", Choice(("error", "warn")), "error stops the rows from being published")
-_CHECK_KINDS: tuple[tuple[str, Shape], ...] = (
-    ("not_null", _COLUMNS),
-    ("unique", _COLUMNS),
-    ("accepted_values", TableOf((Key("column", NAME), Key("values", ListOf(PLAIN))), required=("column", "values"))),
-    (
-        "relationships",
-        TableOf((Key("column", NAME), Key("to", _DEPENDENCY_NAME), Key("field", NAME)), ("column", "to", "field")),
+CHECK_SHAPES: Mapping[str, Shape] = {
+    "not_null": COLUMNS,
+    "unique": COLUMNS,
+    "accepted_values": TableOf((Key("column", NAME), Key("values", ListOf(PLAIN))), required=("column", "values")),
+    "relationships": TableOf(
+        (Key("column", NAME), Key("to", _DEPENDENCY_NAME), Key("field", NAME)), ("column", "to", "field")
     ),
-    ("row_count", TableOf((Key("min", integer(0, MAX_SPAN)), Key("max", integer(0, MAX_SPAN))))),
-    ("expression", TEXT),
-)
-CHECK_KINDS = tuple(kind for kind, _ in _CHECK_KINDS)
-_CHECK = TableOf((*(Key(kind, shape) for kind, shape in _CHECK_KINDS), _SEVERITY), one_of=CHECK_KINDS)
+    "row_count": TableOf((Key("min", integer(0, MAX_SPAN)), Key("max", integer(0, MAX_SPAN)))),
+    "expression": TEXT,
+}
+"""What each check is given; `engine/stage/checks.py` says which rows break it."""
+_CHECK = TableOf((*(Key(*kind) for kind in CHECK_SHAPES.items()), _SEVERITY), one_of=tuple(CHECK_SHAPES))
 
 POSITION = Either(
     (WHOLE, text("a time", r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?(Z|[+-][0-9]{2}:?[0-9]{2})?")),
@@ -153,10 +153,10 @@ MODEL_KEYS: tuple[Key, ...] = (
     ),
     Key("fill", _FILL, "where to start and which gap first", _INTERVAL),
     Key("update_strategy", Choice(("replace", "append")), "default: replace", _INTERVAL | _FULL),
-    Key("unique_key", _COLUMNS, "what makes a row the same row", _INTERVAL | _FULL),
+    Key("unique_key", COLUMNS, "what makes a row the same row", _INTERVAL | _FULL),
     Key("on_retract", Choice(("keep", "retract")), "for append", _INTERVAL | _FULL),
     Key("max_inflight", integer(1), "attempts at a time", _BUILT),
-    Key("cluster_by", _COLUMNS, "how rows are laid out in files", _BUILT),
+    Key("cluster_by", COLUMNS, "how rows are laid out in files", _BUILT),
     Key(
         "target_lag",
         Either((_LAG_WORDS, *TIME.shapes), f"a duration, {_LAG_WORDS.expected}"),
@@ -166,7 +166,7 @@ MODEL_KEYS: tuple[Key, ...] = (
     Key("refresh_strategy", Choice(("auto", "affected_keys", "full", "incremental")), "default: auto", _DYNAMIC),
     Key("cardinality_threshold", SHARE, "share of keys above which a refresh is full", _DYNAMIC),
     Key("deduplicate", FLAG, "skip writes that would change nothing", _BUILT),
-    Key("key", _COLUMNS, "the row key where none can be derived", _DYNAMIC),
+    Key("key", COLUMNS, "the row key where none can be derived", _DYNAMIC),
     Key("allow_parallel_refresh", FLAG, "cut one large refresh into slices", _DYNAMIC | _FULL),
     Key("parallel_threshold", integer(1), "rows above which it is cut", _DYNAMIC | _FULL),
     Key("max_parallelism", integer(1), "slices at most", _DYNAMIC | _FULL),
