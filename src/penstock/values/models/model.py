@@ -89,14 +89,30 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """A table that others write."""
+class BaseTable:
+    """What is said of every table."""
 
     name: str
     file: str
     description: str = ""
     tags: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+    timeout_seconds: int = 1800
+    retries: int = 3
+
+    @property
+    def database(self) -> str:
+        return self.name.split(".")[0]
+
+    @property
+    def table(self) -> str:
+        return self.name.split(".")[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source(BaseTable):
+    """A table that others write."""
+
     position: str | None = None
     axis: str | None = None
     axis_declared: bool = False
@@ -110,67 +126,23 @@ class Source:
     full_scan_seconds: int = 300
     bounds_sql: str | None = None
     exec: tuple[str, ...] | None = None
-    timeout_seconds: int = 1800
-    retries: int = 3
 
     type: Literal["source"] = "source"
 
-    @property
-    def database(self) -> str:
-        return self.name.split(".")[0]
-
-    @property
-    def table(self) -> str:
-        return self.name.split(".")[1]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IntervalModel:
-    """A table built range by range."""
+class Transformation(BaseTable):
+    """What is said of every table that a query makes."""
 
-    name: str
-    file: str
     sql: str
-    position: str
-    axis: str
-    interval: Chunking
     dependencies: tuple[Group, ...]
     stand_ins: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
     """A disabled member of a group, and a member of that group which is left: `ref()` of the first reads the second."""
-    widens: bool = False
-    """One query over many chunks gives the same rows as one query per chunk."""
-    widens_reason: str = ""
-    tagged: bool = False
-    """It does when its rows carry their chunk."""
-    description: str = ""
-    tags: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
-    schedules: Schedules = Schedules()
-    limits: Limits = Limits()
-    fill: Fill = Fill()
     max_inflight: int = 4
     cluster_by: tuple[str, ...] = ()
     deduplicate: bool = True
-    update_strategy: Literal["replace", "append"] = "replace"
-    unique_key: tuple[str, ...] = ()
-    """Columns that tell facts apart; only `append` has them."""
-    on_retract: Literal["keep", "retract"] = "keep"
-    """What becomes of a stored fact that the query no longer gives."""
     checks: tuple[Check, ...] = ()
-    manage: Literal["engine", "user"] = "engine"
     on_schema_change: OnSchemaChange = "add_columns"
-    timeout_seconds: int = 1800
-    retries: int = 3
-
-    type: Literal["interval"] = "interval"
-
-    @property
-    def database(self) -> str:
-        return self.name.split(".")[0]
-
-    @property
-    def table(self) -> str:
-        return self.name.split(".")[1]
 
     @property
     def inputs(self) -> tuple[Dependency, ...]:
@@ -179,17 +151,34 @@ class IntervalModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DynamicModel:
+class IntervalModel(Transformation):
+    """A table built range by range."""
+
+    position: str
+    axis: str
+    interval: Chunking
+    widens: bool = False
+    """One query over many chunks gives the same rows as one query per chunk."""
+    widens_reason: str = ""
+    tagged: bool = False
+    """It does when its rows carry their chunk."""
+    schedules: Schedules = Schedules()
+    limits: Limits = Limits()
+    fill: Fill = Fill()
+    update_strategy: Literal["replace", "append"] = "replace"
+    unique_key: tuple[str, ...] = ()
+    """Columns that tell appended rows apart; only `append` has them."""
+    on_retract: Literal["keep", "retract"] = "keep"
+    """What becomes of a stored row with a key that the query no longer gives."""
+    manage: Literal["engine", "user"] = "engine"
+
+    type: Literal["interval"] = "interval"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamicModel(Transformation):
     """A table kept fresh from the keys that changed."""
 
-    name: str
-    file: str
-    sql: str
-    dependencies: tuple[Group, ...]
-    stand_ins: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
-    description: str = ""
-    tags: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
     target_lag: int | LagWord | None = None
     """In seconds."""
     refresh_strategy: Literal["auto", "affected_keys", "full", "incremental"] = "auto"
@@ -198,41 +187,19 @@ class DynamicModel:
     key: tuple[str, ...] = ()
     """Empty: it follows from the query."""
     slices: Slices = Slices()
-    max_inflight: int = 4
-    cluster_by: tuple[str, ...] = ()
-    deduplicate: bool = True
-    checks: tuple[Check, ...] = ()
-    on_schema_change: OnSchemaChange = "add_columns"
-    timeout_seconds: int = 1800
-    retries: int = 3
 
     type: Literal["dynamic"] = "dynamic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FullModel:
+class FullModel(Transformation):
     """A table that is replaced whole, by a schedule."""
 
-    name: str
-    file: str
-    sql: str
     schedule: str
-    dependencies: tuple[Group, ...]
-    stand_ins: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
-    description: str = ""
-    tags: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
     update_strategy: Literal["replace", "append"] = "replace"
     unique_key: tuple[str, ...] = ()
     on_retract: Literal["keep", "retract"] = "keep"
     slices: Slices = Slices()
-    max_inflight: int = 4
-    cluster_by: tuple[str, ...] = ()
-    deduplicate: bool = True
-    checks: tuple[Check, ...] = ()
-    on_schema_change: OnSchemaChange = "add_columns"
-    timeout_seconds: int = 1800
-    retries: int = 3
 
     type: Literal["full"] = "full"
 
