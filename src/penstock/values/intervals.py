@@ -169,8 +169,8 @@ def _swept(sets: Sequence[IntervalSet]) -> tuple[int, ...]:
 
     Sorting the joined runs merges them at the speed of C, which no loop over the edges reaches.
     """
-    starts = sorted(chain.from_iterable(one.edges[::2] for one in sets))
-    ends = sorted(chain.from_iterable(one.edges[1::2] for one in sets))
+    starts = sorted(chain.from_iterable(ranges.edges[::2] for ranges in sets))
+    ends = sorted(chain.from_iterable(ranges.edges[1::2] for ranges in sets))
     pairs = zip(starts[len(sets) - 1 :], ends, strict=False)
     return tuple([edge for pair in pairs if pair[0] < pair[1] for edge in pair])
 
@@ -206,18 +206,18 @@ def ranges(*parts: tuple[int, int]) -> IntervalSet:
 def intersection(sets: Iterable[IntervalSet]) -> IntervalSet:
     """What all of `sets` have in common; everything when there are none."""
     common = EVERYTHING
-    for one in sets:
-        common &= one
+    for ranges in sets:
+        common &= ranges
     return common
 
 
 def newest(sets: Sequence[IntervalSet]) -> list[IntervalSet]:
     """What each set has that none before it has, in one sweep over all edges."""
-    found: list[list[int]] = [[] for _ in sets]
+    parts: list[list[int]] = [[] for _ in sets]
     inside: set[int] = set()
     waiting: list[int] = []
     owner: int | None = None
-    edges = sorted((edge, number) for number, one in enumerate(sets) for edge in one.edges)
+    edges = sorted((edge, number) for number, ranges in enumerate(sets) for edge in ranges.edges)
     for at, (edge, number) in enumerate(edges):
         if number in inside:
             inside.discard(number)
@@ -232,6 +232,6 @@ def newest(sets: Sequence[IntervalSet]) -> list[IntervalSet]:
         if now != owner:
             for changed in (owner, now):
                 if changed is not None:
-                    found[changed].append(edge)
+                    parts[changed].append(edge)
             owner = now
-    return [IntervalSet(tuple(one)) for one in found]
+    return [IntervalSet(tuple(ranges)) for ranges in parts]

@@ -18,17 +18,17 @@ def affected(model: IntervalModel, parent: Model, changed: IntervalSet) -> Inter
 
     Not the whole cells: new rows of an open cell concern nothing of it that was computed before.
     """
-    found = NOTHING
+    ready = NOTHING
     lookup = not positioned(parent, model.axis)
     for dependency in model.inputs:
         if dependency.model != parent.name:
             continue
         if lookup:
-            found |= EVERYTHING if changed and dependency.on_change == "rerun" else NOTHING
+            ready |= EVERYTHING if changed and dependency.on_change == "rerun" else NOTHING
         else:
-            found |= IntervalSet.of(_reached(part, dependency.before, dependency.after) for part in changed)
+            ready |= IntervalSet.of(_reached(part, dependency.before, dependency.after) for part in changed)
     low = MIN_POSITION if model.limits.min is None else model.limits.min
-    return found.within(low, MAX_POSITION if model.limits.max is None else model.limits.max)
+    return ready.within(low, MAX_POSITION if model.limits.max is None else model.limits.max)
 
 
 def _reached(part: Interval, before: int, after: int) -> Interval:
@@ -43,16 +43,16 @@ def offered(seen: Observation, bytes_per_position: float = 0.0) -> Input:
     Below the first chunk it will ever have, a model is empty, not missing: else the day that holds the first hour
     would wait for hours that nobody computes.
     """
-    found = readiness(seen)
+    ready = readiness(seen)
     # what was made of rows that have expired is not made again: stale or not, it is all there will ever be
-    stale = seen.stale.within(found.grid.up(_expired(found)), MAX_POSITION)
+    stale = seen.stale.within(ready.grid.up(_expired(ready)), MAX_POSITION)
     name, usable = seen.model.name, seen.covered - stale
     if not usable:
         why = "all of it is being recomputed" if seen.covered else "not built yet"
         return Input(name, "interval", NOTHING, None, why)
     # stale ranges count here: a look-back must wait for their repair, not stop short of them
     first = seen.covered.edges[0]
-    low = found.low
+    low = ready.low
     if low is None:  # its inputs were emptied: nothing will ever come below what it holds
         low = first
     begun = first if seen.model.schedules.backfill == "off" else min(first, low)
@@ -60,7 +60,7 @@ def offered(seen: Observation, bytes_per_position: float = 0.0) -> Input:
     return Input(name, "interval", available, begun, bytes_per_position=bytes_per_position)
 
 
-def _expired(found: Readiness) -> int:
+def _expired(ready: Readiness) -> int:
     """Below, some lone source of the model has let rows go."""
-    lone = [group[0].input.expired for group in found.groups if len(group) == 1]
+    lone = [group[0].input.expired for group in ready.groups if len(group) == 1]
     return max((position for position in lone if position is not None), default=MIN_POSITION)

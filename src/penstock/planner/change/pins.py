@@ -59,7 +59,7 @@ def _differ(a: str | None, b: str | None) -> bool:
 
 def lost(targets: Sequence[Asked], done: IntervalSet, frontier: Frontier, epoch: int) -> IntervalSet:
     """What of `done` was invalidated after its inputs were fixed."""
-    late = (part for one in targets if too_early(one, frontier, epoch) for part in one.remaining)
+    late = (part for target in targets if too_early(target, frontier, epoch) for part in target.remaining)
     return IntervalSet.of(late) & done
 
 

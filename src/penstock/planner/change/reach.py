@@ -64,17 +64,17 @@ def covered(world: StateView, name: str) -> IntervalSet:
 
 def carried(graph: Graph, world: StateView, changed: Mapping[str, IntervalSet]) -> dict[str, IntervalSet]:
     """What of every descendant may differ because `changed` does, hop by hop, within what is covered."""
-    found = dict(changed)
+    reached_by_model = dict(changed)
     for name, model in graph.models.items():
         if isinstance(model, IntervalModel) and name not in changed:
             reached = NOTHING
             for parent in graph.parents(name):
-                if scope := found.get(parent):
+                if scope := reached_by_model.get(parent):
                     reached |= affected(model, graph.models[parent], scope)
             reached = reached.outward(Grid.of(model.interval).cell)
             if reached := (reached & covered(world, name)) - gone(graph, world, model):
-                found[name] = reached
-    return found
+                reached_by_model[name] = reached
+    return reached_by_model
 
 
 def descendants(graph: Graph, names: Iterable[str]) -> tuple[str, ...]:

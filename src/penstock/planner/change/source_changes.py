@@ -25,7 +25,9 @@ class SourceChanges:
 
 def anybody_cares(source: Source, graph: Graph) -> bool:
     """Whether a change may reopen anything: a lookup does so only for those who ask for it."""
-    return source.position is not None or any(one.on_change == "rerun" for _, one in _readings(source, graph))
+    return source.position is not None or any(
+        dependency.on_change == "rerun" for _, dependency in _readings(source, graph)
+    )
 
 
 def consumed(source: Source, graph: Graph, world: StateView) -> IntervalSet:
@@ -56,25 +58,25 @@ def replaced(known: SourceRecord, record: SourceRecord) -> bool:
     return both and (record.snapshot or 0) < (known.snapshot or 0)
 
 
-def judged(found: LogChanges, expired_pos: int | None, read: IntervalSet) -> SourceChanges:
+def judged(changes: LogChanges, expired_pos: int | None, read: IntervalSet) -> SourceChanges:
     """Commit by commit, what changed and what expired; what was `read` of the source may tell them apart.
 
     Nothing below what has expired is a change: there is nothing left to compute it with.
     """
     pending: list[Changed] = []
     ignored: list[Changed] = []
-    for one in found.commits:
-        if one.first is not None and _is_retention(one, one.first, read):
-            expired_pos = one.first if expired_pos is None else max(one.first, expired_pos)
+    for commit in changes.commits:
+        if commit.first is not None and _is_retention(commit, commit.first, read):
+            expired_pos = commit.first if expired_pos is None else max(commit.first, expired_pos)
             # what had changed there before has left as well
             pending = [_from(changed, expired_pos) for changed in pending]
-            pending.append(_from(one.changed, expired_pos))
+            pending.append(_from(commit.changed, expired_pos))
             continue
-        if one.rewinds and expired_pos is not None and one.changed.ranges.within(MIN_POSITION, expired_pos):
-            expired_pos = lowered(expired_pos, one.first, read)
-        pending.append(one.changed)
-        if expired_pos is not None and one.changed.ranges.within(MIN_POSITION, expired_pos):
-            ignored.append(_below(one.changed, expired_pos))
+        if commit.rewinds and expired_pos is not None and commit.changed.ranges.within(MIN_POSITION, expired_pos):
+            expired_pos = lowered(expired_pos, commit.first, read)
+        pending.append(commit.changed)
+        if expired_pos is not None and commit.changed.ranges.within(MIN_POSITION, expired_pos):
+            ignored.append(_below(commit.changed, expired_pos))
     changed = _from(merged(pending), MIN_POSITION if expired_pos is None else expired_pos)
     return SourceChanges(changed, expired_pos, bool(ignored), _row_count(ignored))
 
@@ -110,14 +112,19 @@ def _below(changed: Changed, end: int) -> Changed:
 
 def _row_count(changes: list[Changed]) -> int | None:
     """None when somewhere nobody counted."""
-    counted = [IntervalSet.of(part for part, _ in one.rows) for one in changes]
-    if any(one.ranges - known for one, known in zip(changes, counted, strict=True)):
+    counted = [IntervalSet.of(part for part, _ in commit.rows) for commit in changes]
+    if any(commit.ranges - known for commit, known in zip(changes, counted, strict=True)):
         return None
-    return sum(count for one in changes for _, count in one.rows)
+    return sum(count for commit in changes for _, count in commit.rows)
 
 
 def _readings(source: Source, graph: Graph) -> list[tuple[IntervalModel, Dependency]]:
-    return [(model, one) for model in graph.interval_models for one in model.inputs if one.model == source.name]
+    return [
+        (model, dependency)
+        for model in graph.interval_models
+        for dependency in model.inputs
+        if dependency.model == source.name
+    ]
 
 
 def _covered(model: IntervalModel, world: StateView) -> IntervalSet:

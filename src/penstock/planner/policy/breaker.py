@@ -69,12 +69,12 @@ def is_hopeless(last: Failed, before: Sequence[Failed], *, divisible: bool) -> b
     if not divisible:
         return True
     mark = signature(last.error)
-    alike = [one for one in before if signature(one.error) == mark and one.task != last.task]
-    alone = [one for one in (*alike, last) if len(one.chunks) == 1]
+    alike = [failure for failure in before if signature(failure.error) == mark and failure.task != last.task]
+    alone = [failure for failure in (*alike, last) if len(failure.chunks) == 1]
     if last.split_from is None:
-        return len({one.chunks for one in alone if one.split_from is None}) >= MOST_ALIKE
-    batch = next((one for one in alike if one.task == last.split_from and one.split_from is None), None)
-    tried = {one.chunks[0] for one in alone if one.split_from == last.split_from}
+        return len({failure.chunks for failure in alone if failure.split_from is None}) >= MOST_ALIKE
+    batch = next((failure for failure in alike if failure.task == last.split_from and failure.split_from is None), None)
+    tried = {failure.chunks[0] for failure in alone if failure.split_from == last.split_from}
     return batch is not None and tried.issuperset(probes(batch.chunks))
 
 

@@ -76,8 +76,8 @@ class _Field:
     @property
     def pattern(self) -> str:
         named = ("".join(f"[{letter}{letter.upper()}]" for letter in name) for name in self.names)
-        one = f"({'|'.join((self.digits, *named))})"
-        part = rf"(\*|{one}(-{one})?)(/0*[1-9][0-9]*)?"
+        value = f"({'|'.join((self.digits, *named))})"
+        part = rf"(\*|{value}(-{value})?)(/0*[1-9][0-9]*)?"
         return f"{part}(,{part})*"
 
     def read(self, text: str) -> tuple[int, ...]:

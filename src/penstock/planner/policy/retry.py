@@ -65,12 +65,12 @@ def next_step(
 ) -> Next:
     """`endings` are all attempts of the task so far, the last one included."""
     last = endings[-1]
-    spent = [one for one in endings if one.error_class in ("engine", "lost") and not one.came_back]
+    spent = [ending for ending in endings if ending.error_class in ("engine", "lost") and not ending.came_back]
     match last.error_class:
         case "user":
             return Split() if chunks > 1 else Die("the query or its data is at fault: trying again cannot help")
         case "conflict":
-            conflicts = sum(one.error_class == "conflict" for one in endings)
+            conflicts = sum(ending.error_class == "conflict" for ending in endings)
             if conflicts >= MOST_CONFLICTS:
                 return Die(f"other commits came between {conflicts} times")
             return Retry(_pause(conflicts, dice))
@@ -95,7 +95,7 @@ def _after_loss(endings: Sequence[Ending], spent: int, max_attempts: int, dice: 
         return Die("two different workers were lost on it, one after the other", quarantined=True)
     if spent >= max_attempts:
         return Die(f"its worker was lost; {spent} attempts are used up")
-    losses = sum(one.error_class == "lost" for one in endings)
+    losses = sum(ending.error_class == "lost" for ending in endings)
     return Retry(0.0 if losses <= LOSSES_RETRIED_AT_ONCE else _pause(losses, dice))
 
 

@@ -40,7 +40,7 @@ class Move:
 
 def lineages(definitions: Sequence[Definition]) -> Mapping[str, str]:
     """A hash of each model and all it is made from: when it differs, the stored rows are those of another query."""
-    by_name = {one.name: one for one in definitions}
+    by_name = {definition.name: definition for definition in definitions}
 
     @cache
     def lineage(name: str) -> str:
@@ -56,16 +56,16 @@ def moves(
 ) -> tuple[Move, ...]:
     """One move per model of the revision, and one per model that is no longer in it."""
     hashes = lineages(definitions)
-    known = {one.name: one for one in models}
+    known = {model.name: model for model in models}
     kept: dict[str, dict[str, StoredGeneration]] = {}
-    for one in generations:
-        kept.setdefault(one.model, {})[one.state] = one
-    found: dict[str, Move] = {}
+    for generation in generations:
+        kept.setdefault(generation.model, {})[generation.state] = generation
+    moves_by_model: dict[str, Move] = {}
     for definition in _parents_first(definitions):
-        found[definition.name] = _move(definition, hashes[definition.name], known, kept, found)
-    gone = (one for one in models if one.name not in found and not one.removed)
-    removed = (Move(Change(one.name, "removed", one.type, "it is no longer in the project")) for one in gone)
-    return (*(found[definition.name] for definition in definitions), *removed)
+        moves_by_model[definition.name] = _move(definition, hashes[definition.name], known, kept, moves_by_model)
+    gone = (model for model in models if model.name not in moves_by_model and not model.removed)
+    removed = (Move(Change(model.name, "removed", model.type, "it is no longer in the project")) for model in gone)
+    return (*(moves_by_model[definition.name] for definition in definitions), *removed)
 
 
 def _move(
@@ -79,7 +79,7 @@ def _move(
     mine = kept.get(name, {})
     building, current = mine.get("building"), mine.get("current")
     if definition.type == "source":
-        return _source_move(definition, lineage, stored, tuple(one.no for one in mine.values()))
+        return _source_move(definition, lineage, stored, tuple(generation.no for generation in mine.values()))
     if current is None and building is None:
         return Move(Change(name, "new", definition.type, "it is not built yet"), lineage, begin="current")
     if current and current.lineage == lineage:
@@ -116,16 +116,16 @@ def _inherited(definition: Definition, before: Mapping[str, Move]) -> str:
 
 
 def _parents_first(definitions: Sequence[Definition]) -> list[Definition]:
-    by_name = {one.name: one for one in definitions}
+    by_name = {definition.name: definition for definition in definitions}
     order: dict[str, Definition] = {}
 
-    def visit(one: Definition) -> None:
-        if one.name not in order:
-            for parent, *_ in one.edges:
+    def visit(definition: Definition) -> None:
+        if definition.name not in order:
+            for parent, *_ in definition.edges:
                 if parent in by_name:
                     visit(by_name[parent])
-            order[one.name] = one
+            order[definition.name] = definition
 
-    for one in definitions:
-        visit(one)
+    for definition in definitions:
+        visit(definition)
     return list(order.values())

@@ -49,17 +49,17 @@ class Triggers:
         models = graph.interval_models
         own = {model.name: self._same_or_new(model.name, world) for model in models}
         sources = {source.name: _bounds(world.sources.get(source.name)) for source in graph.sources}
-        found: Due = {}
+        lanes_due: Due = {}
         moved = sources != self._sources or any(own[name] is not self._own.get(name) for name in own)
         for model in models if sweep or moved else ():
             if lanes := self._lanes(model, own, sources, sweep=sweep, rebuilding=_rebuilding(model.name, world)):
-                found[model.name] = lanes
+                lanes_due[model.name] = lanes
         for name, lane in slots:
-            found.setdefault(name, set()).add(lane)
+            lanes_due.setdefault(name, set()).add(lane)
         if sweep:
             self._swept, self._revision = world.at, world.revision
         self._own, self._sources = own, sources
-        return found
+        return lanes_due
 
     def _same_or_new(self, name: str, world: StateView) -> _Own:
         """As it was before, if the database has nothing new of it."""
@@ -80,7 +80,7 @@ class Triggers:
         rebuilding: bool,
     ) -> set[Lane]:
         before, now = self._own.get(model.name), own[model.name]
-        inputs = [one.model for one in model.inputs]
+        inputs = [dependency.model for dependency in model.inputs]
         by_parent = any(_offers(own[name]) != _offers(self._own.get(name)) for name in inputs if name in own)
         by_source = any(sources[name] != self._sources.get(name) for name in inputs if name in sources)
         if not (sweep or by_parent or by_source or now != before):
@@ -128,8 +128,8 @@ def _state(name: str, world: StateView) -> _Own:
     )
 
 
-def _offers(one: _Own | None) -> object:
-    return None if one is None else (one.generation, one.covered, one.stale)
+def _offers(own: _Own | None) -> object:
+    return None if own is None else (own.generation, own.covered, own.stale)
 
 
 def _bounds(record: SourceRecord | None) -> tuple[object, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from penstock.planner.readiness.lanes import Work
+from penstock.planner.readiness.lanes import LaneWork
 from penstock.planner.readiness.words import LANE_WORDS
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.models.axis import shown
@@ -29,26 +29,26 @@ _MOST_CHUNKS = 65_536
 """Of one lane in one plan; what is left comes with the next."""
 
 
-def lane_orders(work: Work, lane: Lane, caps: Caps = CAPS) -> Iterator[Order]:
+def lane_orders(work: LaneWork, lane: Lane, caps: Caps = CAPS) -> Iterator[Order]:
     """The orders of one lane. In strict order forward gives one at a time: should it fail, nothing is above it."""
-    found = orders(work, lane, islice(work.chunks(lane), _MOST_CHUNKS), caps)
+    planned = orders(work, lane, islice(work.chunks(lane), _MOST_CHUNKS), caps)
     one_at_a_time = lane == "forward" and not work.seen.model.fill.allow_gap_skipping
-    return islice(found, 1) if one_at_a_time else found
+    return islice(planned, 1) if one_at_a_time else planned
 
 
-def orders(work: Work, lane: Lane, chunks: Iterable[Interval], caps: Caps = CAPS) -> Iterator[Order]:
+def orders(work: LaneWork, lane: Lane, chunks: Iterable[Interval], caps: Caps = CAPS) -> Iterator[Order]:
     """`chunks` in orders, in their sequence; all chunks of an order read the same members."""
-    model, found = work.seen.model, work.ready_for(lane)
+    model, readiness = work.seen.model, work.ready_for(lane)
     most = caps.widened if model.widens else caps.listed
     batch: list[Interval] = []
     batch_choices: tuple[str, ...] = ()
     weight = 0.0
-    fixed = None if found.varies else tuple(group[0].dependency.model for group in found.groups)
+    fixed = None if readiness.varies else tuple(group[0].dependency.model for group in readiness.groups)
     per_position = work.bytes_per_position(fixed or ())
     # what a chunk looks back to is read for each that does
     look = max((dependency.before + dependency.after for dependency in model.inputs), default=0)
     for chunk in chunks:
-        choices = fixed if fixed is not None else found.choices(chunk)
+        choices = fixed if fixed is not None else readiness.choices(chunk)
         if choices is None:
             continue
         if choices != batch_choices:
@@ -64,7 +64,7 @@ def orders(work: Work, lane: Lane, chunks: Iterable[Interval], caps: Caps = CAPS
         yield _order(work, lane, batch, batch_choices)
 
 
-def _order(work: Work, lane: Lane, batch: list[Interval], choices: tuple[str, ...]) -> Order:
+def _order(work: LaneWork, lane: Lane, batch: list[Interval], choices: tuple[str, ...]) -> Order:
     chunks = tuple(sorted(batch))
     axis = work.seen.model.axis
     start, end = shown(chunks[0].start, axis), shown(chunks[-1].end, axis)
@@ -72,7 +72,7 @@ def _order(work: Work, lane: Lane, batch: list[Interval], choices: tuple[str, ..
     return Order(work.seen.model.name, lane, chunks, choices, reason + _together(work, chunks))
 
 
-def _together(work: Work, chunks: tuple[Interval, ...]) -> str:
+def _together(work: LaneWork, chunks: tuple[Interval, ...]) -> str:
     """Said where more is computed again than what is stale."""
     stale = work.repair & IntervalSet.of(chunks)
     extra = len(stale) - len(IntervalSet.of(chunks))

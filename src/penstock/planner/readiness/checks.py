@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from penstock.planner.readiness.lanes import Work
+from penstock.planner.readiness.lanes import LaneWork
 from penstock.planner.readiness.observation import Verdict
 from penstock.planner.readiness.ready import Availability, optional
 from penstock.planner.readiness.words import length, place, span, spans
 from penstock.values.intervals import MAX_POSITION, Interval, IntervalSet
 
 
-def verdicts(work: Work, chunk: Interval) -> tuple[Verdict, ...]:
+def verdicts(work: LaneWork, chunk: Interval) -> tuple[Verdict, ...]:
     """One verdict per member of each dependency group, then those about the model's own settings."""
-    found: list[Verdict] = []
+    checks: list[Verdict] = []
     for group in work.ready_at(chunk).groups:
         chosen = False
         for offer in group:
-            found.append(_verdict(offer, group, chunk, work.seen.model.axis, passed_over=chosen))
-            chosen = chosen or found[-1].ok
-    return (*found, *_own(work, chunk))
+            checks.append(_verdict(offer, group, chunk, work.seen.model.axis, passed_over=chosen))
+            chosen = chosen or checks[-1].ok
+    return (*checks, *_own(work, chunk))
 
 
-def empty_inputs(work: Work) -> tuple[str, ...]:
+def empty_inputs(work: LaneWork) -> tuple[str, ...]:
     """A sentence for each dependency group that has nothing at all."""
     return tuple(
         _waiting(group, [offer.input.why_empty or "nothing is there yet" for offer in group])
@@ -29,14 +29,14 @@ def empty_inputs(work: Work) -> tuple[str, ...]:
     )
 
 
-def why_unbounded(work: Work) -> str | None:
+def why_unbounded(work: LaneWork) -> str | None:
     """Said when neither an input nor a limit tells where to begin or to end."""
     if work.ready.low is None:
         return "no input has a position, so limits.min must say where to begin"
     return None if work.ready.high is not None else "no input has a position, so limits.max must say where to end"
 
 
-def reason_to_wait(work: Work, chunk: Interval) -> str:
+def reason_to_wait(work: LaneWork, chunk: Interval) -> str:
     """Why `chunk` is not planned. Only asked when it is not: that the lanes did not yield it is what decides."""
     seen, axis = work.seen, work.seen.model.axis
     where = span(chunk, axis)
@@ -59,7 +59,7 @@ def held_words(name: str, cancelled: IntervalSet, axis: str) -> str:
     return f"cancelled: {spans(cancelled, axis)} stays away until penstock resume {name}"
 
 
-def _done(work: Work, chunk: Interval) -> str:
+def _done(work: LaneWork, chunk: Interval) -> str:
     seen, axis = work.seen, work.seen.model.axis
     if cancelled := seen.cancelled.within(chunk.start, chunk.end):
         return held_words(seen.model.name, cancelled, axis)
@@ -73,7 +73,7 @@ def _done(work: Work, chunk: Interval) -> str:
     return "" if stale else f"up to date: {span(chunk, axis)} is covered"
 
 
-def _outside(work: Work, chunk: Interval) -> str:
+def _outside(work: LaneWork, chunk: Interval) -> str:
     limits, axis = work.seen.model.limits, work.seen.model.axis
     if limits.min is not None and chunk.start < limits.min:
         return f"outside the limits: limits.min is {place(limits.min, axis)}"
@@ -82,12 +82,12 @@ def _outside(work: Work, chunk: Interval) -> str:
     return ""
 
 
-def _blocked(work: Work, chunk: Interval) -> str:
-    found = work.ready_at(chunk)
-    axis, low, end = work.seen.model.axis, found.low, found.inputs_end
+def _blocked(work: LaneWork, chunk: Interval) -> str:
+    ready = work.ready_at(chunk)
+    axis, low, end = work.seen.model.axis, ready.low, ready.inputs_end
     reasons = [
         _waiting(group, [_lacking(offer, chunk, axis) for offer in group])
-        for group in found.groups
+        for group in ready.groups
         if not optional(group) and not any(offer.covers(chunk) for offer in group)
     ]
     if reasons:
@@ -96,7 +96,7 @@ def _blocked(work: Work, chunk: Interval) -> str:
         return unbounded
     if low is not None and chunk.start < low:
         return f"nothing to compute: the inputs begin at {place(low, axis)}"
-    if found.high is not None and chunk.end > found.high:
+    if ready.high is not None and chunk.end > ready.high:
         buffer = work.seen.model.fill.buffer
         has = "nothing" if end is None else place(end, axis)
         return (
@@ -106,7 +106,7 @@ def _blocked(work: Work, chunk: Interval) -> str:
     return ""
 
 
-def _too_short(work: Work, chunk: Interval) -> str:
+def _too_short(work: LaneWork, chunk: Interval) -> str:
     least, fresh = work.ready.grid.least, work.fresh(chunk)
     if least <= 1 or fresh >= least or work.closed(chunk):
         return ""
@@ -114,7 +114,7 @@ def _too_short(work: Work, chunk: Interval) -> str:
     return f"waiting for at least {length(least, axis)} (interval.min), has {length(fresh, axis)}"
 
 
-def _out_of_order(work: Work, chunk: Interval) -> str:
+def _out_of_order(work: LaneWork, chunk: Interval) -> str:
     model, frontier = work.seen.model, work.frontier
     if model.fill.allow_gap_skipping or frontier is None or chunk.end <= work.split:
         return ""
@@ -127,13 +127,13 @@ def _out_of_order(work: Work, chunk: Interval) -> str:
     return f"{said} begins at {place(frontier, model.axis)} comes first" if chunk.start > frontier else ""
 
 
-def _lane_off(work: Work, chunk: Interval) -> str:
+def _lane_off(work: LaneWork, chunk: Interval) -> str:
     if work.seen.model.schedules.backfill == "off" and chunk.start < work.split:
         return f"backfill is off: forward is already at {place(work.split, work.seen.model.axis)}"
     return ""
 
 
-def _missing(work: Work, chunk: Interval) -> str:
+def _missing(work: LaneWork, chunk: Interval) -> str:
     axis, grid = work.seen.model.axis, work.ready.grid
     cell = Interval(grid.down(chunk.start), max(grid.up(chunk.end), grid.down(chunk.start) + 1))
     return _blocked(work, cell) or f"its cell is {span(cell, axis)}"
@@ -197,17 +197,17 @@ def _lacking(offer: Availability, chunk: Interval, axis: str) -> str:
     return f"{span(lacking, axis)} is not built yet, or is being recomputed"
 
 
-def _own(work: Work, chunk: Interval) -> tuple[Verdict, ...]:
+def _own(work: LaneWork, chunk: Interval) -> tuple[Verdict, ...]:
     model, high = work.seen.model, work.ready.high
-    found = []
+    checks = []
     if model.limits.min is not None or model.limits.max is not None:
         low = "the beginning" if model.limits.min is None else place(model.limits.min, model.axis)
         top = "the end" if model.limits.max is None else place(model.limits.max, model.axis)
         why = _outside(work, chunk)
-        found.append(Verdict(model.name, "within limits", f"{low} to {top}", not why, why or "it is"))
+        checks.append(Verdict(model.name, "within limits", f"{low} to {top}", not why, why or "it is"))
     if model.fill.buffer and high is not None:
         ok = chunk.end <= high
         rule = f"stays {length(model.fill.buffer, model.axis)} behind its inputs"
         why = "it does" if ok else f"may go up to {place(high, model.axis)} now"
-        found.append(Verdict(model.name, rule, f"up to {place(high, model.axis)}", ok, why))
-    return tuple(found)
+        checks.append(Verdict(model.name, rule, f"up to {place(high, model.axis)}", ok, why))
+    return tuple(checks)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from penstock.planner.readiness.batches import lane_orders
 from penstock.planner.readiness.checks import empty_inputs, reason_to_wait, verdicts, why_unbounded
-from penstock.planner.readiness.lanes import Work, work
+from penstock.planner.readiness.lanes import LaneWork, lane_work
 from penstock.planner.readiness.observation import Observation, Verdict
 from penstock.planner.readiness.words import LANE_WORDS, place, span
 from penstock.values.intervals import Interval, IntervalSet
@@ -30,38 +30,38 @@ class Explanation:
 
 def explain(seen: Observation, at: int | None = None) -> Explanation:
     """The chunk that holds `at`; without it the next forward chunk, else the newest gap."""
-    one = work(seen)
-    planned = None if seen.stopped is not None else _default(one) if at is None else planned_at(one, at)
+    work = lane_work(seen)
+    planned = None if seen.stopped is not None else _default(work) if at is None else planned_at(work, at)
     if planned is not None:
-        return _enqueued(one, *planned)
-    chunk = next_chunk(one) if at is None else waiting_at(one, at)
+        return _enqueued(work, *planned)
+    chunk = next_chunk(work) if at is None else waiting_at(work, at)
     if chunk is None:
-        return Explanation(seen.model.name, "wait", why_nothing(one))
-    return Explanation(seen.model.name, "wait", reason_to_wait(one, chunk), verdicts(one, chunk), chunk)
+        return Explanation(seen.model.name, "wait", why_nothing(work))
+    return Explanation(seen.model.name, "wait", reason_to_wait(work, chunk), verdicts(work, chunk), chunk)
 
 
-def planned_at(one: Work, at: int) -> tuple[Lane, Interval] | None:
+def planned_at(work: LaneWork, at: int) -> tuple[Lane, Interval] | None:
     """The chunk that the lanes yield for `at`, found without going through all of them."""
     for lane in LANES:
-        run = one.run_at(lane, at)
+        run = work.run_at(lane, at)
         if run is None:
             continue
-        if lane == "forward" and not one.seen.model.fill.allow_gap_skipping:
+        if lane == "forward" and not work.seen.model.fill.allow_gap_skipping:
             # only the first order of the run is given
-            first = next(lane_orders(one, lane), None)
+            first = next(lane_orders(work, lane), None)
             if first is None or not first.chunks[0].start <= at < first.chunks[-1].end:
                 continue
-        for chunk in one.cut(run, lane, near=at):
+        for chunk in work.cut(run, lane, near=at):
             if chunk.start <= at < chunk.end:
                 return lane, chunk
     return None
 
 
-def next_chunk(one: Work) -> Interval | None:
+def next_chunk(work: LaneWork) -> Interval | None:
     """What forward computes next, ready or not; None when it is done for good, off, or does not know where."""
-    start = one.frontier if one.frontier is not None else one.ready.low
-    limits, grid = one.seen.model.limits, one.ready.grid
-    if start is None or one.seen.model.schedules.forwardfill == "off":
+    start = work.frontier if work.frontier is not None else work.ready.low
+    limits, grid = work.seen.model.limits, work.ready.grid
+    if start is None or work.seen.model.schedules.forwardfill == "off":
         return None
     if limits.max is not None and start >= limits.max:
         return None
@@ -70,48 +70,48 @@ def next_chunk(one: Work) -> Interval | None:
     return Interval(low, end if limits.max is None else min(end, limits.max))
 
 
-def why_nothing(one: Work) -> str:
+def why_nothing(work: LaneWork) -> str:
     """Why there is no chunk to speak of."""
-    seen, axis = one.seen, one.seen.model.axis
+    seen, axis = work.seen, work.seen.model.axis
     if seen.stopped is not None:
         return seen.stopped
-    if reasons := empty_inputs(one):
+    if reasons := empty_inputs(work):
         return "; ".join(reasons)
-    if (unbounded := why_unbounded(one)) is not None:
+    if (unbounded := why_unbounded(work)) is not None:
         return unbounded
-    if one.frontier is None or one.ready.low is None:
+    if work.frontier is None or work.ready.low is None:
         return "nothing is ready yet: not even the first chunk is complete"
-    if seen.model.limits.max is not None and one.frontier >= seen.model.limits.max:
+    if seen.model.limits.max is not None and work.frontier >= seen.model.limits.max:
         return f"up to date: limits.max, {place(seen.model.limits.max, axis)}, was reached"
-    return f"up to date: {place(one.frontier, axis)} was reached"
+    return f"up to date: {place(work.frontier, axis)} was reached"
 
 
-def _default(one: Work) -> tuple[Lane, Interval] | None:
-    if (chunk := next(one.chunks("forward"), None)) is not None:
+def _default(work: LaneWork) -> tuple[Lane, Interval] | None:
+    if (chunk := next(work.chunks("forward"), None)) is not None:
         return "forward", chunk
-    if next_chunk(one) is not None:
+    if next_chunk(work) is not None:
         return None
     for lane in LANES:
-        if (chunk := next(one.chunks(lane), None)) is not None:
+        if (chunk := next(work.chunks(lane), None)) is not None:
             return lane, chunk
     return None
 
 
-def waiting_at(one: Work, at: int) -> Interval:
+def waiting_at(work: LaneWork, at: int) -> Interval:
     """The chunk to speak of when none is planned for `at`."""
-    following = next_chunk(one)
+    following = next_chunk(work)
     if following is not None and following.start <= at < following.end:
         return following
-    short = next((run for lane in LANES if (run := one.run_at(lane, at)) is not None), None)
-    return short if short is not None and short.size < one.ready.grid.least else _around(one, at)
+    short = next((run for lane in LANES if (run := work.run_at(lane, at)) is not None), None)
+    return short if short is not None and short.size < work.ready.grid.least else _around(work, at)
 
 
-def _around(one: Work, at: int) -> Interval:
+def _around(work: LaneWork, at: int) -> Interval:
     """The chunk that would hold `at` if it could be computed: what is missing around it, cut to size."""
-    grid, limits = one.ready.grid, one.seen.model.limits
+    grid, limits = work.ready.grid, work.seen.model.limits
     low, high = grid.down(at), grid.down(at) + grid.size
     if grid.cell < grid.size:
-        done = one.seen.covered | one.seen.in_flight | one.seen.failed
+        done = work.seen.covered | work.seen.in_flight | work.seen.failed
         if (held := done.part_at(at)) is not None:
             # as its own lanes would have cut it from where it begins
             start = held.start + (at - held.start) // grid.size * grid.size
@@ -127,8 +127,8 @@ def _around(one: Work, at: int) -> Interval:
     return Interval(low, high)
 
 
-def _enqueued(one: Work, lane: Lane, chunk: Interval) -> Explanation:
-    seen = one.seen
+def _enqueued(work: LaneWork, lane: Lane, chunk: Interval) -> Explanation:
+    seen = work.seen
     reason = f"{span(chunk, seen.model.axis)} {LANE_WORDS[lane].chunk} and everything it reads is there"
-    choices = one.ready_for(lane).choices(chunk) or ()
-    return Explanation(seen.model.name, "enqueue", reason, verdicts(one, chunk), chunk, lane, choices)
+    choices = work.ready_for(lane).choices(chunk) or ()
+    return Explanation(seen.model.name, "enqueue", reason, verdicts(work, chunk), chunk, lane, choices)

@@ -13,7 +13,7 @@ from penstock.values.tasks import Lane
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class LaneWork:
     """One model's observation with all that follows from it and every lane needs."""
 
     seen: Observation
@@ -91,15 +91,15 @@ class Work:
 
     def cut(self, run: Interval, lane: Lane, near: int | None = None) -> Iterator[Interval]:
         """The chunks of `run` (from the one that holds `near` on), less one at its end that has to wait for more."""
-        found = self.ready_for(lane)
-        grid, splits = found.grid, found.splits
+        readiness = self.ready_for(lane)
+        grid, splits = readiness.grid, readiness.splits
         if run.end <= grid.down(run.start) + grid.cell and (grid.least <= 1 or lane == "repair"):
             yield run
             return
         if lane == "forward" or (lane == "backfill" and self.seen.model.fill.backfill == "oldest"):
-            pieces = grid.upwards(run, found.reach if splits else None, near)
+            pieces = grid.upwards(run, readiness.reach if splits else None, near)
         else:
-            pieces = grid.downwards(run, found.reach_back if splits else None, near)
+            pieces = grid.downwards(run, readiness.reach_back if splits else None, near)
         if grid.least <= 1 or lane == "repair" or self.closed(run):
             yield from pieces
             return
@@ -146,7 +146,7 @@ class Work:
         low, tip = self.ready.low, self.ready.tip
         if low is None or tip is None:
             return None
-        end, done = (one.end_below(tip) for one in (self.seen.in_flight, self.seen.covered))
+        end, done = (ranges.end_below(tip) for ranges in (self.seen.in_flight, self.seen.covered))
         return None if end is None or end <= low or (done is not None and end <= done) else end
 
     def _forward(self) -> Iterator[Interval]:
@@ -161,46 +161,46 @@ class Work:
             yield first
 
 
-def work(seen: Observation) -> Work:
-    found = readiness(seen)
-    cell = found.grid.cell
+def lane_work(seen: Observation) -> LaneWork:
+    ready = readiness(seen)
+    cell = ready.grid.cell
     busy = seen.in_flight.outward(cell) | seen.failed.outward(cell)
-    reached = frontier(seen, found)
-    split = MIN_POSITION if reached is None else found.grid.down(reached)
+    reached = frontier(seen, ready)
+    split = MIN_POSITION if reached is None else ready.grid.down(reached)
     if seen.model.schedules.forwardfill == "off":
         split = MAX_POSITION
-    again = repair_readiness(seen, found) if seen.stale else found
-    repair, room = _repair(seen, found, again)
-    return Work(seen, found, again, reached, split, busy, repair - busy, room - busy)
+    again = repair_readiness(seen, ready) if seen.stale else ready
+    repair, room = _repair(seen, ready, again)
+    return LaneWork(seen, ready, again, reached, split, busy, repair - busy, room - busy)
 
 
 def repairable(seen: Observation) -> IntervalSet:
     """What is stale and could be computed now, whoever works on it."""
-    found = readiness(seen)
-    return _repair(seen, found, repair_readiness(seen, found))[0]
+    ready = readiness(seen)
+    return _repair(seen, ready, repair_readiness(seen, ready))[0]
 
 
-def frontier(seen: Observation, found: Readiness) -> int | None:
+def frontier(seen: Observation, ready: Readiness) -> int | None:
     """The end of what was done below the tip; a never-run model begins at its newest chunk or at its oldest."""
-    if found.tip is None or found.low is None:
+    if ready.tip is None or ready.low is None:
         return None
     # what was done above the tip (a wrong unit, a lag that grew) says nothing about where to go on
-    done = [end for one in (seen.covered, seen.in_flight) if (end := one.end_below(found.tip)) is not None]
-    if done and max(done) > found.low:
+    done = [end for ranges in (seen.covered, seen.in_flight) if (end := ranges.end_below(ready.tip)) is not None]
+    if done and max(done) > ready.low:
         return max(done)
     head = seen.model.fill.direction == "head"
-    for window in found.windows(MIN_POSITION, MAX_POSITION, newest_first=head):
-        if allowed := found.allowed(window):
-            return _newest_start(found, allowed.edges[-2], allowed.edges[-1]) if head else allowed.first
+    for window in ready.windows(MIN_POSITION, MAX_POSITION, newest_first=head):
+        if allowed := ready.allowed(window):
+            return _newest_start(ready, allowed.edges[-2], allowed.edges[-1]) if head else allowed.first
     return None
 
 
-def _newest_start(found: Readiness, start: int, end: int) -> int:
-    earliest = max(start, found.grid.up(end - found.grid.size))
-    return max(earliest, found.grid.up(found.reach_back(end))) if found.splits else earliest
+def _newest_start(ready: Readiness, start: int, end: int) -> int:
+    earliest = max(start, ready.grid.up(end - ready.grid.size))
+    return max(earliest, ready.grid.up(ready.reach_back(end))) if ready.splits else earliest
 
 
-def _repair(seen: Observation, found: Readiness, again: Readiness) -> tuple[IntervalSet, IntervalSet]:
+def _repair(seen: Observation, ready: Readiness, again: Readiness) -> tuple[IntervalSet, IntervalSet]:
     """Whole cells that are stale and can be read again, as far as they are covered or ready anyway.
 
     And the covered cells in the same windows that can: nobody else will want those.
@@ -209,11 +209,11 @@ def _repair(seen: Observation, found: Readiness, again: Readiness) -> tuple[Inte
         return NOTHING, NOTHING
     parts: list[IntervalSet] = []
     room: list[IntervalSet] = []
-    cell = found.grid.cell
-    for window in again.windows(found.grid.down(seen.stale.edges[0]), found.grid.up(seen.stale.edges[-1])):
+    cell = ready.grid.cell
+    for window in again.windows(ready.grid.down(seen.stale.edges[0]), ready.grid.up(seen.stale.edges[-1])):
         if stale := seen.stale.within(window.start, window.end):
             covered = seen.covered.within(window.start, window.end)
-            whole = covered | found.ready_in(window)
+            whole = covered | ready.ready_in(window)
             # a cell of which some cannot be read is not computed from the rest
             possible = whole - (whole - again.places(window)).outward(cell)
             parts.append((stale & possible).outward(cell) & possible)

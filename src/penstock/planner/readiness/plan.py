@@ -9,7 +9,7 @@ from itertools import islice
 from penstock.planner.readiness.batches import CAPS, Caps, lane_orders
 from penstock.planner.readiness.checks import held_words, reason_to_wait, verdicts
 from penstock.planner.readiness.explain import next_chunk, why_nothing
-from penstock.planner.readiness.lanes import Work, frontier, work
+from penstock.planner.readiness.lanes import LaneWork, frontier, lane_work
 from penstock.planner.readiness.observation import Observation, Wait
 from penstock.planner.readiness.words import place, span, spans
 from penstock.values.intervals import MIN_POSITION, NOTHING, Interval, IntervalSet
@@ -24,13 +24,13 @@ def plan(
     seen: Observation, most: int = 2000, caps: Caps = CAPS, lanes: Collection[Lane] = LANES
 ) -> tuple[Decision, ...]:
     """Every order of `lanes` that can be given now, at most `most`, forward first; and what waits, with its reason."""
-    one = work(seen)
+    work = lane_work(seen)
     if seen.stopped is not None:
         return (Wait(seen.model.name, seen.stopped),)
-    given = _shared({lane: lane_orders(one, lane, caps) for lane in LANES if lane in lanes}, most)
+    given = _shared({lane: lane_orders(work, lane, caps) for lane in LANES if lane in lanes}, most)
     # a lane that was not asked for does not wait because of that
-    asked = given["forward"] if "forward" in lanes else [*islice(lane_orders(one, "forward", caps), 1)]
-    return *(order for lane in given for order in given[lane]), *_waits(one, moving=bool(asked))
+    asked = given["forward"] if "forward" in lanes else [*islice(lane_orders(work, "forward", caps), 1)]
+    return *(order for lane in given for order in given[lane]), *_waits(work, moving=bool(asked))
 
 
 def _shared(asked: Mapping[Lane, Iterator[Order]], most: int) -> dict[Lane, list[Order]]:
@@ -45,18 +45,18 @@ def _shared(asked: Mapping[Lane, Iterator[Order]], most: int) -> dict[Lane, list
 
 def recheck(seen: Observation, order: Order) -> Order | Wait:
     """`order` if it still holds, right before it runs; `seen.in_flight` must not hold the order itself."""
-    one, axis = work(seen), seen.model.axis
+    work, axis = lane_work(seen), seen.model.axis
     if _is_done(seen, order.scope):
         return Wait(seen.model.name, f"up to date: {spans(order.scope, axis)} is covered", order.lane)
     for chunk in order.chunks:
-        if why := _objection(one, chunk, order.lane):
-            return Wait(seen.model.name, why, order.lane, chunk, verdicts(one, chunk))
-    if (gap := _gap_below(one, order)) is not None:
+        if why := _objection(work, chunk, order.lane):
+            return Wait(seen.model.name, why, order.lane, chunk, verdicts(work, chunk))
+    if (gap := _gap_below(work, order)) is not None:
         why = f"in strict order (allow_gap_skipping is false): what lies below {place(gap.start, axis)} comes first"
-        return Wait(seen.model.name, why, order.lane, gap, verdicts(one, gap))
-    if _holds(one, order):
+        return Wait(seen.model.name, why, order.lane, gap, verdicts(work, gap))
+    if _holds(work, order):
         return order
-    fresh = {one.ready_for(order.lane).choices(chunk) for chunk in order.chunks}
+    fresh = {work.ready_for(order.lane).choices(chunk) for chunk in order.chunks}
     if len(fresh) == 1 and (choices := fresh.pop()) is not None:
         return replace(order, choices=choices)
     return Wait(seen.model.name, "its chunks must read different inputs now: plan again", order.lane)
@@ -66,16 +66,16 @@ def permanent_gaps(seen: Observation) -> tuple[tuple[Interval, str], ...]:
     """What lies below the frontier and nothing will ever fill, with the reason."""
     if not _leaves_gaps(seen):
         return ()
-    one = work(seen)
+    work = lane_work(seen)
     axis = seen.model.axis
     first = seen.covered.first
-    found = []
-    for part in _permanent(one):
+    gaps = []
+    for part in _permanent(work):
         why = "backfill is off, and forward went on without it while it was not ready"
-        if first is None or part.end <= first or part.end == one.split:
+        if first is None or part.end <= first or part.end == work.split:
             why = f"backfill is off, and forward began at {place(part.end, axis)}"
-        found.append((part, why))
-    return tuple(found)
+        gaps.append((part, why))
+    return tuple(gaps)
 
 
 def _leaves_gaps(seen: Observation) -> bool:
@@ -83,57 +83,62 @@ def _leaves_gaps(seen: Observation) -> bool:
     return seen.model.schedules.backfill == "off" and seen.model.schedules.forwardfill != "off"
 
 
-def _permanent(one: Work) -> IntervalSet:
-    if not _leaves_gaps(one.seen):
+def _permanent(work: LaneWork) -> IntervalSet:
+    if not _leaves_gaps(work.seen):
         return IntervalSet()
-    if one.ready.low is None or one.frontier is None or one.ready.low >= one.split:
+    if work.ready.low is None or work.frontier is None or work.ready.low >= work.split:
         return IntervalSet()
-    below = IntervalSet((one.ready.low, one.split))
-    return below - one.seen.covered - one.busy - one.repair
+    below = IntervalSet((work.ready.low, work.split))
+    return below - work.seen.covered - work.busy - work.repair
 
 
-def _waits(one: Work, *, moving: bool) -> Iterator[Wait]:
-    seen, name, axis = one.seen, one.seen.model.name, one.seen.model.axis
+def _waits(work: LaneWork, *, moving: bool) -> Iterator[Wait]:
+    seen, name, axis = work.seen, work.seen.model.name, work.seen.model.axis
     if not moving:
-        chunk = next_chunk(one)
+        chunk = next_chunk(work)
         if chunk is None:
-            yield Wait(name, why_nothing(one))
+            yield Wait(name, why_nothing(work))
         else:
-            yield Wait(name, reason_to_wait(one, chunk), "forward", chunk, verdicts(one, chunk))
+            yield Wait(name, reason_to_wait(work, chunk), "forward", chunk, verdicts(work, chunk))
     if seen.cancelled:
         yield Wait(name, held_words(name, seen.cancelled, axis))
     if failed := seen.failed - seen.cancelled:
         yield Wait(name, f"failed: {spans(failed, axis)} is not tried again until its cause is fixed")
-    if seen.stale and (stale := seen.stale - one.repair - one.busy):
+    if seen.stale and (stale := seen.stale - work.repair - work.busy):
         last = Interval(*stale.edges[-2:])
-        yield Wait(name, f"stale: {reason_to_wait(one, last)}", "repair", last, verdicts(one, last))
-    if permanent := _permanent(one):
+        yield Wait(name, f"stale: {reason_to_wait(work, last)}", "repair", last, verdicts(work, last))
+    if permanent := _permanent(work):
         yield Wait(name, f"backfill is off, so nothing will fill {spans(permanent, axis)}", "backfill", permanent=True)
-    elif (blocked := _newest_blocked(one)) is not None:
-        why = f"gap {span(blocked, axis)}: {reason_to_wait(one, blocked)}"
-        yield Wait(name, why, "backfill", blocked, verdicts(one, blocked))
+    elif (blocked := _newest_blocked(work)) is not None:
+        why = f"gap {span(blocked, axis)}: {reason_to_wait(work, blocked)}"
+        yield Wait(name, why, "backfill", blocked, verdicts(work, blocked))
 
 
-def _newest_blocked(one: Work) -> Interval | None:
-    if one.seen.model.schedules.backfill == "off":
+def _newest_blocked(work: LaneWork) -> Interval | None:
+    if work.seen.model.schedules.backfill == "off":
         return None
-    for window in islice(one.ready.windows(MIN_POSITION, one.split, newest_first=True), _WINDOWS_FOR_A_REASON):
-        if blocked := one.blocked(window):
+    for window in islice(work.ready.windows(MIN_POSITION, work.split, newest_first=True), _WINDOWS_FOR_A_REASON):
+        if blocked := work.blocked(window):
             last = Interval(*blocked.edges[-2:])
-            return Interval(max(last.start, last.end - one.ready.grid.size), last.end)
+            return Interval(max(last.start, last.end - work.ready.grid.size), last.end)
     return None
 
 
-def _objection(one: Work, chunk: Interval, lane: Lane) -> str:
-    seen, found = one.seen, one.ready_for(lane)
+def _objection(work: LaneWork, chunk: Interval, lane: Lane) -> str:
+    seen, readiness = work.seen, work.ready_for(lane)
     running = seen.in_flight.within(chunk.start, chunk.end)
-    inside = found.low is not None and found.low <= chunk.start and found.high is not None and chunk.end <= found.high
-    ready = inside and not running and found.choices(chunk) is not None
-    if ready and found is not one.ready:
+    inside = (
+        readiness.low is not None
+        and readiness.low <= chunk.start
+        and readiness.high is not None
+        and chunk.end <= readiness.high
+    )
+    ready = inside and not running and readiness.choices(chunk) is not None
+    if ready and readiness is not work.ready:
         # where it reaches beyond what was complete once, the inputs must reach now
         beyond = IntervalSet((chunk.start, chunk.end)) - seen.covered.within(chunk.start, chunk.end)
-        ready = not (beyond and beyond - one.ready.ready_in(chunk))
-    return reason_to_wait(one, chunk) if seen.stopped is not None or not ready else ""
+        ready = not (beyond and beyond - work.ready.ready_in(chunk))
+    return reason_to_wait(work, chunk) if seen.stopped is not None or not ready else ""
 
 
 def _is_done(seen: Observation, scope: IntervalSet) -> bool:
@@ -141,12 +146,12 @@ def _is_done(seen: Observation, scope: IntervalSet) -> bool:
     return not scope - (seen.covered.within(start, end) - seen.stale.within(start, end))
 
 
-def _gap_below(one: Work, order: Order) -> Interval | None:
+def _gap_below(work: LaneWork, order: Order) -> Interval | None:
     """The first chunk that strict order forbids: below it something is neither done nor part of the order."""
-    if order.lane != "forward" or one.seen.model.fill.allow_gap_skipping:
+    if order.lane != "forward" or work.seen.model.fill.allow_gap_skipping:
         return None
     # what others work on is not done yet, so it counts for nothing here
-    reached = frontier(replace(one.seen, in_flight=NOTHING), one.ready)
+    reached = frontier(replace(work.seen, in_flight=NOTHING), work.ready)
     for chunk in sorted(order.chunks):
         if reached is None or chunk.start > reached:
             return chunk
@@ -154,9 +159,9 @@ def _gap_below(one: Work, order: Order) -> Interval | None:
     return None
 
 
-def _holds(one: Work, order: Order) -> bool:
+def _holds(work: LaneWork, order: Order) -> bool:
     """The members the order was planned with still cover every chunk."""
-    groups = one.ready_for(order.lane).groups
+    groups = work.ready_for(order.lane).groups
     if len(groups) != len(order.choices):
         return False
     for group, choice in zip(groups, order.choices, strict=True):

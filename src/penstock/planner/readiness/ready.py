@@ -148,23 +148,23 @@ def readiness(seen: Observation) -> Readiness:
     return Readiness(model, grid, groups, low, high, end, tip, seen.covered, splits)
 
 
-def repair_readiness(seen: Observation, found: Readiness) -> Readiness:
+def repair_readiness(seen: Observation, first_time: Readiness) -> Readiness:
     """The same for what was computed before: there a source was complete once, wherever it begins and ends now.
 
     Rows that were deleted since, even all of them, are read as they are now; only what expired is not made again.
     """
     first, end = seen.covered.first, seen.covered.end
     if first is None or end is None:
-        return found
+        return first_time
     groups = tuple(
-        tuple(_complete_once(offer) for offer in group) if len(group) == 1 else group for group in found.groups
+        tuple(_complete_once(offer) for offer in group) if len(group) == 1 else group for group in first_time.groups
     )
-    limits = found.model.limits
-    low = first if found.low is None else min(first, found.low)
-    high = end if found.high is None else max(end, found.high)
+    limits = first_time.model.limits
+    low = first if first_time.low is None else min(first, first_time.low)
+    high = end if first_time.high is None else max(end, first_time.high)
     low = low if limits.min is None else max(low, limits.min)
     high = high if limits.max is None else min(high, limits.max)
-    return replace(found, groups=groups, low=low, high=high, tip=high)
+    return replace(first_time, groups=groups, low=low, high=high, tip=high)
 
 
 def _complete_once(offer: Availability) -> Availability:
@@ -182,19 +182,19 @@ def _last_sign(positioned: list[Availability]) -> int | None:
 
 def ready(seen: Observation) -> IntervalSet:
     """Every position that a chunk could be computed for now."""
-    found = readiness(seen)
-    return joined(found.allowed(window) for window in found.windows(MIN_POSITION, MAX_POSITION))
+    inputs = readiness(seen)
+    return joined(inputs.allowed(window) for window in inputs.windows(MIN_POSITION, MAX_POSITION))
 
 
 def gaps(seen: Observation) -> IntervalSet:
     """What is ready, not covered and not being worked on."""
-    found = readiness(seen)
-    return joined(_gaps(found, window) for window in found.windows(MIN_POSITION, MAX_POSITION)) - seen.in_flight
+    inputs = readiness(seen)
+    return joined(_gaps(inputs, window) for window in inputs.windows(MIN_POSITION, MAX_POSITION)) - seen.in_flight
 
 
-def _gaps(found: Readiness, window: Interval) -> IntervalSet:
-    places, covered = found.places(window), found.covered.within(window.start, window.end)
-    return NOTHING if places == covered else found.on_grid(places) - covered
+def _gaps(ready: Readiness, window: Interval) -> IntervalSet:
+    places, covered = ready.places(window), ready.covered.within(window.start, window.end)
+    return NOTHING if places == covered else ready.on_grid(places) - covered
 
 
 def joined(pieces: Iterable[IntervalSet]) -> IntervalSet:
@@ -220,17 +220,21 @@ def _buffered(model: IntervalModel, end: int) -> int:
 
 def _offers(group: Group, seen: Observation, grid: Grid) -> tuple[Availability, ...]:
     inputs = [seen.inputs.get(member.model) or _unseen(member.model) for member in group]
-    firsts = [one.first for one in inputs if one.first is not None]
+    firsts = [seen_input.first for seen_input in inputs if seen_input.first is not None]
     offers = []
-    for member, one in zip(group, inputs, strict=True):
-        counted = one.available
-        if len(group) > 1 and one.kind == "source" and one.first is not None:
+    for member, seen_input in zip(group, inputs, strict=True):
+        counted = seen_input.available
+        if len(group) > 1 and seen_input.kind == "source" and seen_input.first is not None:
             # Below the first row of all members the whole group is empty, so the cell that holds it counts whole; below
             # the first row of a later member another one has rows, and this one would silently give none.
-            counted = counted.within(grid.down(one.first) if one.first == min(firsts) else one.first, MAX_POSITION)
-        if member.finality and one.kind != "lookup" and counted.end not in (None, MAX_POSITION):
+            counted = counted.within(
+                grid.down(seen_input.first) if seen_input.first == min(firsts) else seen_input.first, MAX_POSITION
+            )
+        if member.finality and seen_input.kind != "lookup" and counted.end not in (None, MAX_POSITION):
             counted = counted.within(MIN_POSITION, counted.edges[-1] - member.finality)
-        offers.append(Availability(member, one, counted, _eroded(counted, one.first, member.before, member.after)))
+        offers.append(
+            Availability(member, seen_input, counted, _eroded(counted, seen_input.first, member.before, member.after))
+        )
     return tuple(offers)
 
 
@@ -280,39 +284,39 @@ def _end_below(groups: tuple[tuple[Availability, ...], ...], limit: int) -> int 
         end = lowest
 
 
-def _places(group: tuple[Availability, ...], window: Interval, found: Readiness) -> IntervalSet:
+def _places(group: tuple[Availability, ...], window: Interval, ready: Readiness) -> IntervalSet:
     """Where one group lets cells stand: each whole cell lies within one member, never within a patchwork of several."""
     if len(group) == 1:
         return group[0].places.within(window.start, window.end)
     places = NOTHING
     for offer in group:
-        places |= _from_edges(offer.places.within(window.start, window.end), found)
+        places |= _from_edges(offer.places.within(window.start, window.end), ready)
     return places
 
 
-def _from_edges(places: IntervalSet, found: Readiness) -> IntervalSet:
+def _from_edges(places: IntervalSet, ready: Readiness) -> IntervalSet:
     """Parts that begin on the grid, or where everything begins."""
     starts, ends = places.edges[::2], places.edges[1::2]
-    if not any(start % found.grid.cell for start in starts):
+    if not any(start % ready.grid.cell for start in starts):
         return places
-    pairs = [(s if s == found.low else found.grid.up(s), e) for s, e in zip(starts, ends, strict=True)]
+    pairs = [(s if s == ready.low else ready.grid.up(s), e) for s, e in zip(starts, ends, strict=True)]
     return IntervalSet(tuple(edge for pair in pairs if pair[0] < pair[1] for edge in pair))
 
 
-def _cuts(found: Readiness, start: int, end: int) -> list[int]:
+def _cuts(ready: Readiness, start: int, end: int) -> list[int]:
     """Positions inside `(start, end)` that no run crosses: holes of a needed group, and ends of covered cells."""
-    cell, at = found.grid.cell, set[int]()
-    open_cell = None if found.tip is None else found.grid.down(found.tip)
-    for group in found.groups:
+    cell, at = ready.grid.cell, set[int]()
+    open_cell = None if ready.tip is None else ready.grid.down(ready.tip)
+    for group in ready.groups:
         if optional(group):
             continue
         for offer in group:
             for _, hole in _sampled(offer.places, start, end):
                 if not any(hole in other.places for other in group):
                     # a cell with a hole is no part of any run, so its lower edge is as good, and it stands on the grid
-                    at.add(found.grid.down(hole))
-    for covered_start, covered_end in _sampled(found.covered, start, end):
-        edge = found.grid.down(covered_end)
+                    at.add(ready.grid.down(hole))
+    for covered_start, covered_end in _sampled(ready.covered, start, end):
+        edge = ready.grid.down(covered_end)
         if edge - cell >= covered_start:
             at.add(edge)
     # the open cell at the tip has a hole too, but may be computed

@@ -58,12 +58,12 @@ def rounded(wanted: IntervalSet, room: IntervalSet, price: Price) -> IntervalSet
             edges[-1] = end
         else:
             edges += (start, end)
-    found = IntervalSet(tuple(edges))
-    if price.per_position and len(found) > 1:
+    ranges = IntervalSet(tuple(edges))
+    if price.per_position and len(ranges) > 1:
         # what pays for no gap alone may pay for all of them
-        whole = _filled(found, room)
-        return whole if price.of(whole) < price.of(found) else found
-    return found
+        whole = _filled(ranges, room)
+        return whole if price.of(whole) < price.of(ranges) else ranges
+    return ranges
 
 
 def _filled(wanted: IntervalSet, room: IntervalSet) -> IntervalSet:

@@ -38,11 +38,11 @@ def span(interval: Interval, axis: str) -> str:
     return f"[{place(interval.start, axis)}, {place(interval.end, axis)})"
 
 
-def spans(found: IntervalSet, axis: str, most: int = 3) -> str:
+def spans(ranges: IntervalSet, axis: str, most: int = 3) -> str:
     """The newest few ranges, and how many more there are."""
-    count = len(found)
+    count = len(ranges)
     newest = [
-        span(Interval(*found.edges[2 * i : 2 * i + 2]), axis) for i in range(count - 1, max(count - most, 0) - 1, -1)
+        span(Interval(*ranges.edges[2 * i : 2 * i + 2]), axis) for i in range(count - 1, max(count - most, 0) - 1, -1)
     ]
     return ", ".join(newest) + (f" and {count - most} more" if count > most else "")
 
@@ -50,5 +50,5 @@ def spans(found: IntervalSet, axis: str, most: int = 3) -> str:
 def length(count: int, axis: str) -> str:
     if axis != SECOND:
         return f"{count} position" + ("" if count == 1 else "s")
-    size, unit = next((one for one in _UNITS if count % one[0] == 0), _UNITS[-1])
+    size, unit = next((known for known in _UNITS if count % known[0] == 0), _UNITS[-1])
     return f"{count // size} {unit}" + ("" if count == size else "s")

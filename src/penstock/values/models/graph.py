@@ -35,11 +35,11 @@ class Graph:
 
     def descendants(self, name: str) -> tuple[str, ...]:
         """Every model that reads `name`, directly or not, parents before children."""
-        found = {name}
+        below = {name}
         for child in self.models:
-            if found.intersection(self.parents(child)):
-                found.add(child)
-        return tuple(model for model in self.models if model in found and model != name)
+            if below.intersection(self.parents(child)):
+                below.add(child)
+        return tuple(model for model in self.models if model in below and model != name)
 
     def interval_model(self, name: str) -> IntervalModel:
         model = self.models[name]
