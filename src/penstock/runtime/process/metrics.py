@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter as ChangedRanges
+from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
@@ -62,7 +62,7 @@ class Metrics:
         self._task_seconds.labels(order.model).observe(result.seconds)
 
     def enqueued(self, orders: Iterable[Order]) -> None:
-        for (model, lane), count in ChangedRanges((order.model, order.lane) for order in orders).items():
+        for (model, lane), count in Counts((order.model, order.lane) for order in orders).items():
             self._enqueued.labels(model, lane).inc(count)
 
     def planned(self, model: str, decisions: Iterable[Order | Wait]) -> None:
@@ -103,7 +103,7 @@ class Metrics:
         self._seen.world = world
 
     def saw_workers(self, workers: Iterable[WorkerRecord]) -> None:
-        self._seen.workers = ChangedRanges(worker.role or "unknown" for worker in workers)
+        self._seen.workers = Counts(worker.role or "unknown" for worker in workers)
 
     def _counter(self, name: str, about: str, *labels: str) -> Counter:
         return Counter(name, about, labels, namespace=_NAMESPACE, registry=self.registry)
