@@ -45,7 +45,7 @@ def numbers(upto: int, more: int = 0) -> list[tuple[object, ...]]:
 def look(workspace: Workspace) -> list[str]:
     """What is told beside what is to be computed again: nothing, unless something is wrong."""
     told = [one for one in runtime_audit.audit(workspace.site, workspace.state, workspace.state.world()) if one]
-    assert all(one.endswith("is computed again") for one in told), told
+    assert all(one.endswith("is recomputed") for one in told), told
     return told
 
 
@@ -214,7 +214,7 @@ def test_rows_that_others_put_where_nothing_is_covered_are_taken_out_and_reporte
     assert trial.run(progress=notes).failed == 0
     [said] = notes.notes
     assert "where nothing is covered" in said
-    assert "[15, 16) is computed again" in said
+    assert "[15, 16) is recomputed" in said
     assert is_exact(trial)
     assert trial.run(progress=(again := Heard())).tasks == 0
     assert again.notes == []
@@ -299,7 +299,7 @@ def test_a_commit_that_may_have_touched_anything_takes_nothing_out(trial: Deploy
         (Path(place) / "_delta_log" / f"{version:020d}.json").unlink()
     notes = Heard()
     assert trial.run(progress=notes).failed == 0
-    assert [text for text in notes.notes if "taken out" in text] == []
+    assert [text for text in notes.notes if "were removed" in text] == []
     assert newest(trial, "copy") == numbers(40) + [(n, value) for n, value in zip(*FAR.values(), strict=True)]
 
 
@@ -454,7 +454,7 @@ def test_a_commit_of_a_task_that_was_never_accepted_is_noticed(trial: Deployment
     assert trial.run().failed == 0
     assert trial.rows("copy") == newest(trial, "copy") == [(n, n * (9 if n < 10 else 7)) for n in range(40)]
     reasons = trial.execute("select reason from invalidation where actor = 'audit'")
-    assert any("never accepted" in str(reason) for (reason,) in reasons)
+    assert any("was not accepted" in str(reason) for (reason,) in reasons)
 
 
 def published_on_top_of_what_is_to_be_adopted(trial: Deployment) -> None:
@@ -527,7 +527,7 @@ def test_rows_where_nothing_is_covered_are_taken_out_also_when_somebody_publishe
     assert trial.rows("copy") != numbers(60)  # they are served: nobody has looked
     notes = Heard()
     trial.run(progress=notes)
-    assert any("were taken out" in one for one in notes.notes)
+    assert any("were removed" in one for one in notes.notes)
     trial.run()
     assert is_exact(trial, 60)
 

@@ -187,7 +187,7 @@ def test_what_fails_in_all_of_300_chunks_is_suspended_after_a_few_attempts(trial
     assert attempts(trial) <= 12
     [said] = summary.errors
     assert said.startswith("t.share suspended until its query or an input changes, or somebody says penstock resume ")
-    assert "every interval fails alike: " in said
+    assert "every interval fails with the same error: " in said
     assert "Divide by zero" in said
     shown = trial.status("t.share")
     assert (shown["health"], shown["tasks"]["queued"]) == ("suspended", 0)  # type: ignore[index]
@@ -389,7 +389,7 @@ def test_a_run_tells_of_a_lookup_that_is_not_there_but_not_of_models_that_have_b
     heard = Heard()
     trial.run("copy", progress=heard)
     missing = f"there is no table at {trial.landing('numbers')}"
-    assert heard.notes == [f"raw.numbers: {missing}; what was made of it stays as it is"]
+    assert heard.notes == [f"raw.numbers: {missing}; tables built from it are kept"]
 
 
 # two at once

@@ -341,7 +341,7 @@ def test_what_was_paused_or_cancelled_is_said_to_be_so(trial: Deployment) -> Non
         assert workspace.state.cancel_model("t.copy", "test") == 1
     told = trial.status("t.copy")
     assert told["health"] == "suspended"
-    assert told["reason"] == "cancelled: [40, 50) stays away until penstock resume t.copy"
+    assert told["reason"] == "cancelled: [40, 50) is not planned until penstock resume t.copy"
     with trial.opened() as workspace:
         workspace.state.pause("t.copy", "test")
     told = trial.status("t.copy")

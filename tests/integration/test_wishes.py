@@ -127,7 +127,7 @@ def test_rerun_says_what_it_computes_again_and_who_may_follow(typed: Typed) -> N
     said = typed.rerun("copy", start="15", end="25")
     assert "t.copy" in said
     assert "10 .. 30" in said
-    assert "where rows really change, t.child, t.rest, t.last" in said
+    assert "where rows change: t.child, t.rest, t.last" in said
     assert "2 intervals" in said
     assert said.index("10 .. 30") < said.index("2 intervals")
 
@@ -239,7 +239,7 @@ def test_where_and_a_range_must_both_hold(typed: Typed, since: Since) -> None:
 
 
 def test_where_that_nothing_meets_records_nothing(typed: Typed, trial: Deployment) -> None:
-    assert "no row of t.copy there meets word = 'nobody'" in typed.rerun("copy", where="word = 'nobody'")
+    assert "no row of t.copy there matches word = 'nobody'" in typed.rerun("copy", where="word = 'nobody'")
     before = trial.execute("select count(*) from invalidation")
     assert typed.rerun_json("copy", where="word = 'nobody'") == {"recompute": [], "recorded": False}
     assert trial.execute("select count(*) from invalidation") == before
@@ -267,7 +267,7 @@ def test_failed_ranges_are_tried_again_and_nothing_else(typed: Typed, trial: Dep
     with pytest.raises(typer.Exit):
         typed.rerun("share", failed=True)
     correct(trial, "n = 15", "0")
-    assert "trying 1 range of t.share again that failed" in typed.rerun("share", failed=True)
+    assert "retrying 1 failed range of t.share" in typed.rerun("share", failed=True)
     now = trial.chunks("share")
     for chunk in before:
         now.remove(chunk)
@@ -353,7 +353,7 @@ def test_a_change_that_was_seen_and_reported_is_computed_once(typed: Typed, tria
     correct(trial, "n >= 12 and n < 14")
     said = typed.invalidate("raw.numbers", start="12", end="14", key="reorg-12")
     assert "t.copy" in said
-    assert "where rows really change, t.child, t.rest, t.last" in said
+    assert "where rows change: t.child, t.rest, t.last" in said
     assert since("copy") == [(10, 20)]
     assert is_right(trial)
     assert "reorg-12 is already recorded" in typed.invalidate("raw.numbers", start="12", end="14", key="reorg-12")
@@ -396,14 +396,14 @@ def test_invalidate_with_a_condition_asks_for_what_the_rows_are_in(typed: Typed,
     answer = typed.invalidate_json("numbers", where="word is null", no_wait=True)
     assert answer["recompute"] == [{"model": "t.copy", "ranges": [[30, 40]], "chunks": 1}]
     trial.run()
-    assert "no row of raw.numbers there meets n < 0" in typed.invalidate("numbers", where="n < 0")
+    assert "no row of raw.numbers there matches n < 0" in typed.invalidate("numbers", where="n < 0")
 
 
 def test_invalidating_a_model_of_ours_asks_those_who_read_it(typed: Typed, since: Since) -> None:
     answer = typed.invalidate_json("t.copy", start="5", end="6")
     assert answer["recompute"] == [{"model": "t.child", "ranges": [[0, 20]], "chunks": 1}]
     assert (since("copy"), since("child"), since("rest")) == ([], [(0, 20)], [])
-    assert "nobody reads t.last" in typed.invalidate("t.last", start="5", end="6")
+    assert "t.last has no consumers" in typed.invalidate("t.last", start="5", end="6")
 
 
 def test_invalidate_of_what_is_not_there_is_a_clear_error(typed: Typed) -> None:
@@ -441,13 +441,13 @@ def test_what_was_made_of_rows_that_left_stays_and_a_rerun_says_so(
     assert trial.run().tasks == 0
     assert trial.status("raw.numbers")["expired_before"] == 15
     said = typed.rerun("copy", start="5", end="35")
-    assert "0 .. 20 stays as it is" in said
+    assert "0 .. 20 is not recomputed" in said
     assert "20 .. 40" in said
     assert since("copy") == [(20, 30), (30, 40)]
-    with pytest.raises(UsageError, match="have left their source") as caught:
+    with pytest.raises(UsageError, match="have expired; its rows are kept") as caught:
         typed.rerun("copy", start="5", end="6")
     assert caught.value.hint == "penstock rerun t.copy --reset builds it from the rows that are left"
-    assert "nobody who reads raw.numbers holds" in typed.invalidate("raw.numbers", start="2", end="4")
+    assert "no consumer of raw.numbers has computed" in typed.invalidate("raw.numbers", start="2", end="4")
     with pytest.raises(UsageError, match="before 20 is lost"):
         typed.rerun("copy", reset=True)
     assert trial.rows("copy") == held

@@ -117,7 +117,7 @@ def test_b24_a_gap_that_forward_skips_without_a_backfill_is_reported_as_permanen
     after = replace(seen, covered=ranges((0, 20), (40, 60)), inputs={"p": built("p", (0, 60))})
     assert chunks(after) == []
     assert permanent_gaps(after) == (
-        (Interval(20, 40), "backfill is off, and forward went on without it while it was not ready"),
+        (Interval(20, 40), "backfill is off, and forward skipped it while it was not ready"),
     )
     assert any(w.permanent and "[20, 40)" in w.reason for w in waits(after))
     assert "backfill is off" in explain(after, 25).reason

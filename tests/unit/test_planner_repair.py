@@ -71,10 +71,10 @@ def test_what_expired_is_not_made_again_and_says_so() -> None:
     assert repairs(seen) == [(30, 40), (40, 50)], "not the chunk that has lost some of its rows either"
     reason = explain(seen, 12).reason
     assert reason == (
-        "waiting for s: its rows before 25 have left: computing it again would lose what was made of them "
-        "(--reset would)"
+        "waiting for s: its rows before 25 have expired: recomputing would lose what was built from them "
+        "(only --reset does that)"
     )
-    assert any("have left" in one.reason for one in waits(seen))
+    assert any("have expired" in one.reason for one in waits(seen))
 
 
 def test_the_open_bucket_is_repaired_as_far_as_it_is_covered_or_ready() -> None:
@@ -123,7 +123,7 @@ def test_a_worker_finds_the_same_repair_ready_that_was_planned() -> None:
     assert recheck(seen, order) == order
     expired = replace(seen, inputs={"s": replace(source("s", 50, 60), expired=50)})
     found = recheck(expired, order)
-    assert isinstance(found, Wait) and "have left" in found.reason
+    assert isinstance(found, Wait) and "have expired" in found.reason
 
 
 def test_a_repair_that_reaches_beyond_what_is_covered_needs_its_inputs_there() -> None:

@@ -117,17 +117,17 @@ def _observed(source: Source, record: SourceRecord | None, axis: str | None) -> 
         rows = "rows" if record.ignored_rows is None else f"{record.ignored_rows} rows"
         below = place(record.expired_pos, axis or SECOND)
         since = f"{record.ignored_since.astimezone(UTC):%Y-%m-%d %H:%M}"
-        yield f"since {since} {rows} came or changed before {below}, which has expired: nothing was computed with them"
+        yield f"since {since} {rows} came or changed before {below}, which has expired: they are ignored"
 
 
 def _watched_through_spark(source: Source, record: SourceRecord) -> str:
     if record.change_feed:
-        how = "its change feed tells what changed"
+        how = "changes come from its change feed"
     elif source.recheck is not None:
         how = "without a change feed, so each new snapshot is a change of the newest part of what is covered (recheck)"
     else:
         how = "without a change feed, so each new snapshot is a change of all that is covered"
-    return f"watched through Spark ({record.only_spark}); {how}"
+    return f"observed through Spark ({record.only_spark}); {how}"
 
 
 def _interval(
@@ -146,7 +146,7 @@ def _interval(
         "type": model.type,
         "desired": "paused" if seen.paused else "active",
         "health": condition.health,
-        "reason": f"being rebuilt beside the table that serves; {condition.reason}" if rebuilt else condition.reason,
+        "reason": f"being rebuilt while the old table is served; {condition.reason}" if rebuilt else condition.reason,
         "generation": str(generation.id) if generation else None,
         "location": site.table(generation.location) if generation else None,
         "snapshot": generation.accepted_snapshot if generation else None,

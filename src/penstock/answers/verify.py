@@ -36,7 +36,7 @@ class ModelVerdict:
     behind: list[Interval] = field(default_factory=list)
     unverifiable: list[tuple[Interval, str]] = field(default_factory=list)
     strays: int = 0
-    """Rows outside everything that is covered."""
+    """Rows outside the covered ranges."""
     samples: list[dict[str, object]] = field(default_factory=list)
     unseen: list[int] = field(default_factory=list)
     """Newer snapshots of other programs, which are not compared: nobody has judged them yet."""
@@ -70,7 +70,7 @@ def _model(
         table = OwnTable(model, generation, generation.accepted_snapshot)
         verdict.unseen = unseen_commits(workspace.site, workspace.state, table)
     if "task" in names_used(model.sql):
-        why = "the query asks for the time of its task, so it gives other rows every time"
+        why = "the query uses the time of its task, so its rows differ at every run"
         verdict.unverifiable += [(record.interval, why) for record in records]
         return verdict
     check = _Check(workspace, world, model, generation, generation.accepted_snapshot)

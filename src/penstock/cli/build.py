@@ -100,7 +100,7 @@ def work(
         with shown() as bars:
             summary = work_on(workspace, models, bars)
     except KeyboardInterrupt:
-        typer.echo("interrupted; the next penstock run goes on", err=True)
+        typer.echo("interrupted; the next penstock run continues", err=True)
         raise
     if not summary.tasks and not summary.failed:
         spark = "; Spark was not started" if not summary.spark_started else ""
@@ -114,7 +114,7 @@ def work(
     for error in summary.errors:
         show.line(error, "red")
     if workspace.engine.session.keeps_classes:
-        typer.echo("the first time only: keeping Spark's classes, so that it starts sooner from now on ...", err=True)
+        typer.echo("first run only: writing a class archive, so that Spark starts faster ...", err=True)
     return summary.failed
 
 
@@ -164,13 +164,12 @@ def verify(options: Options, models: tuple[str, ...], start: str | None, end: st
         )
         for verdict in verdicts:
             if verdict.strays:
-                show.line(f"  {verdict.name}: {show.count(verdict.strays, 'row')} outside everything that is covered")
+                show.line(f"  {verdict.name}: {show.count(verdict.strays, 'row')} outside the covered ranges")
             if verdict.unseen:
                 which = "snapshot" if len(verdict.unseen) == 1 else "snapshots"
                 numbers = ", ".join(map(str, verdict.unseen))
-                show.line(
-                    f"  {verdict.name}: not compared: {which} {numbers}, by another program; penstock run judges it"
-                )
+                remedy = "the next penstock run handles it"
+                show.line(f"  {verdict.name}: not compared: {which} {numbers} of another program; {remedy}")
             for sample in verdict.samples:
                 show.line(f"  {verdict.name}: {sample}")
         show.line(f"{differences} differences")

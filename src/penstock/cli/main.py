@@ -42,9 +42,9 @@ Concurrency = Annotated[
     int | None, typer.Option("--concurrency", metavar="N", help="How many tasks at a time (default: the project's).")
 ]
 Where = Annotated[
-    str | None, typer.Option("--where", metavar="SQL", help="A condition about rows: only what holds such rows.")
+    str | None, typer.Option("--where", metavar="SQL", help="A condition on rows; only ranges with matching rows.")
 ]
-NoWait = Annotated[bool, typer.Option("--no-wait", help="Record it only; do not work on it here.")]
+NoWait = Annotated[bool, typer.Option("--no-wait", help="Only record the request; do not compute it here.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
@@ -151,10 +151,10 @@ def render(options: Options, model: Model, at: At = None) -> None:
 def query(
     options: Options,
     sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT over the project's tables.")],
-    limit: Annotated[int, typer.Option(min=1, metavar="ROWS", help="Refuse to show more rows.")] = 10_000,
-    timeout: Annotated[int, typer.Option(min=1, metavar="SECONDS", help="Give up after so long.")] = 300,
+    limit: Annotated[int, typer.Option(min=1, metavar="ROWS", help="Fail beyond this many rows.")] = 10_000,
+    timeout: Annotated[int, typer.Option(min=1, metavar="SECONDS", help="Fail after this many seconds.")] = 300,
 ) -> None:
-    """Run one SELECT over the tables as they are accepted now."""
+    """Run one SELECT over the accepted tables."""
     from penstock.cli.build import query as command
 
     command(options, sql, limit, timeout)
@@ -166,10 +166,10 @@ def tasks(
     options: Options,
     model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="One model only.")] = None,
     *,
-    failed: Annotated[bool, typer.Option("--failed", help="Only those that failed for good.")] = False,
-    history: Annotated[bool, typer.Option("--history", help="Those that are done, too.")] = False,
-    logs: Annotated[bool, typer.Option("--logs", help="What each attempt logged, too.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="So many of the newest.")] = 200,
+    failed: Annotated[bool, typer.Option("--failed", help="Only tasks that failed for good.")] = False,
+    history: Annotated[bool, typer.Option("--history", help="Include finished tasks.")] = False,
+    logs: Annotated[bool, typer.Option("--logs", help="Include the log of each attempt.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most this many, newest first.")] = 200,
 ) -> None:
     """List work that waits, runs or is done."""
     from penstock.cli.inspect import tasks as command
@@ -186,16 +186,16 @@ def rerun(
     start: From = None,
     end: To = None,
     where: Where = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Only the ranges that failed, once more.")] = False,
-    reset: Annotated[bool, typer.Option("--reset", help="Empty the table and build it anew.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Only the ranges that failed for good.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Empty the table and rebuild it.")] = False,
     cascade: Annotated[
         str | None,
-        typer.Option("--cascade", metavar="eager|lazy", help="eager: all below it too, whether rows change or not."),
+        typer.Option("--cascade", metavar="eager|lazy", help="eager: all consumers too, whether rows change or not."),
     ] = None,
     no_wait: NoWait = False,
     yes: Yes = False,
 ) -> None:
-    """Recompute a range of a model, and whatever really changes below it."""
+    """Recompute a range of a model, and downstream what changes."""
     from penstock.cli.rerun import Rerunning
     from penstock.cli.rerun import rerun as command
 
@@ -208,16 +208,16 @@ def invalidate(
     options: Options,
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A source or a model, as db.table or the bare table.")],
     *,
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for those who ask later.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="The reason; penstock explain shows it.")],
     start: From = None,
     end: To = None,
     where: Where = None,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="ID", help="Said twice with the same key, it counts once.")
+        str | None, typer.Option("--key", metavar="ID", help="Makes the call idempotent: the same key counts once.")
     ] = None,
     no_wait: NoWait = False,
 ) -> None:
-    """Say that rows of a table are no longer what they were: what was made of them is computed again."""
+    """Report that rows of a table changed; its consumers are recomputed."""
     from penstock.cli.rerun import Invalidating
     from penstock.cli.rerun import invalidate as command
 
@@ -254,7 +254,7 @@ def up(
 @app.command()
 @with_options
 def scheduler(options: Options, address: Address = None) -> None:
-    """Plan what was applied, until stopped; any number may run."""
+    """Plan the applied project until stopped; any number may run."""
     from penstock.cli.serve import scheduler as command
 
     command(options, address)
@@ -269,7 +269,7 @@ def worker(
     tags: Tags = None,
     concurrency: Concurrency = None,
 ) -> None:
-    """Do what was planned, until stopped; any number may run."""
+    """Execute planned tasks until stopped; any number may run."""
     from penstock.cli.serve import Wishes
     from penstock.cli.serve import worker as command
 
@@ -279,7 +279,7 @@ def worker(
 @app.command()
 @with_options
 def pause(options: Options, models: Named) -> None:
-    """Start nothing new for a model; what runs goes on."""
+    """Start no new tasks of a model; running tasks continue."""
     from penstock.cli.serve import pause as command
 
     command(options, tuple(models))
@@ -288,7 +288,7 @@ def pause(options: Options, models: Named) -> None:
 @app.command()
 @with_options
 def resume(options: Options, subjects: Subjects) -> None:
-    """Let a paused model go on, or a cancelled task be planned again."""
+    """Continue a paused model, or plan a cancelled task again."""
     from penstock.cli.serve import resume as command
 
     command(options, tuple(subjects))
@@ -297,7 +297,7 @@ def resume(options: Options, subjects: Subjects) -> None:
 @app.command()
 @with_options
 def cancel(options: Options, subjects: Subjects) -> None:
-    """End a task, or all tasks of a model; they stay away until resumed."""
+    """End a task, or all tasks of a model; they are not planned again until resumed."""
     from penstock.cli.serve import cancel as command
 
     command(options, tuple(subjects))

@@ -76,7 +76,7 @@ def rerun(options: Options, name: str, asked: Rerunning) -> None:
         if not isinstance(found, IntervalModel):
             raise UsageError(
                 f"{found.name} is a source: nothing is computed for it",
-                hint=f"penstock invalidate {found.name} lets those who read it be computed again",
+                hint=f"penstock invalidate {found.name} recomputes its consumers",
             )
         if asked.reset:
             failed = _reset(workspace, options, found, asked)
@@ -95,7 +95,7 @@ def _again(workspace: Workspace, options: Options, model: IntervalModel, asked: 
     eager = asked.cascade == "eager"
     found = request(workspace, model, low, high, where=asked.where, eager=eager)
     if not found.scope:
-        return _nothing(options, f"no row of {model.name} there meets {found.row_filter}: nothing is computed again")
+        return _nothing(options, f"no row of {model.name} there matches {found.row_filter}: nothing is recomputed")
     if not options.json:
         _print_rerun(workspace, model, found)
     record(workspace, found, getpass.getuser())
@@ -106,7 +106,7 @@ def _print_rerun(workspace: Workspace, model: IntervalModel, found: Rerun) -> No
     _print_recompute(workspace, found.recompute)
     if found.left:
         pairs = [[part.start, part.end] for part in found.left]
-        show.line(f"{show.span(pairs, model.axis)} stays as it is: the rows it was made of have left", "yellow")
+        show.line(f"{show.span(pairs, model.axis)} is not recomputed: its source rows have expired", "yellow")
     marked = {one.model for one in found.recompute}
     _print_followers([name for name in found.descendants if name not in marked])
 
@@ -119,7 +119,7 @@ def _retry(workspace: Workspace, options: Options, model: IntervalModel, asked: 
         return _nothing(options, f"nothing of {model.name} has failed")
     if not options.json:
         pairs = [[part.start, part.end] for part in found.scope]
-        show.line(f"trying {show.count(len(pairs), 'range')} of {model.name} again that failed")
+        show.line(f"retrying {show.count(len(pairs), 'failed range')} of {model.name}")
         _print_recompute(workspace, found.recompute)
     retry(workspace, found, getpass.getuser())
     return _do(workspace, options, found.recompute, found.descendants, no_wait=asked.no_wait)
@@ -129,7 +129,7 @@ def _reset(workspace: Workspace, options: Options, model: IntervalModel, asked: 
     from penstock.runtime.redo.reset import reset, resettable
 
     found = resettable(workspace, model)
-    question = f"{model.name}: its table is emptied and built anew; nobody can read its rows meanwhile"
+    question = f"{model.name}: its table is emptied and rebuilt; until then its rows cannot be read"
     said = [question, *([found.lost] if found.lost else [])]
     if not options.json:
         _print_recompute(workspace, found.recompute)
@@ -154,12 +154,12 @@ def invalidate(options: Options, name: str, asked: Invalidating) -> None:
         within = positions(table, asked.start, asked.end)
         found = report(workspace, table, within, asked.where, words)
         if not found.ranges:
-            _nothing(options, f"no row of {table.name} there meets {found.row_filter}: nobody is asked")
+            _nothing(options, f"no row of {table.name} there matches {found.row_filter}: nothing is recomputed")
             return
         if not options.json and not found.known:
             _print_report(workspace, found)
         if found.known or not record(workspace, found, words):
-            _nothing(options, f"{asked.key} is already recorded: nobody is asked again", recorded=True)
+            _nothing(options, f"{asked.key} is already recorded: nothing is recomputed", recorded=True)
             return
         if not found.recompute:
             _nothing(options, "", recorded=True)
@@ -186,19 +186,19 @@ def _print_report(workspace: Workspace, found: Report) -> None:
         _print_recompute(workspace, found.recompute)
         _print_followers(found.descendants)
     elif not found.readers:
-        show.line(f"nobody reads {table}: it is recorded, and nothing is computed again")
+        show.line(f"{table} has no consumers: it is recorded, and nothing is recomputed")
     elif workspace.project.graph.models[table].position is None and not found.reach:
         show.line(
-            f"{table} is a lookup, and those who read it take no notice of its changes (on_change: ignore): "
-            f"penstock rerun {found.readers[0]} computes it again all the same"
+            f"{table} is a lookup, and its consumers ignore its changes (on_change: ignore); "
+            f"to recompute: penstock rerun {found.readers[0]}"
         )
     elif found.held:
         show.line(
-            f"what {table} changed there with snapshot {found.news.snapshot} everybody has read already: nothing is "
-            f"computed again; penstock rerun {found.held[0]} does it all the same"
+            f"all consumers of {table} have read snapshot {found.news.snapshot} already: nothing is recomputed; "
+            f"to recompute: penstock rerun {found.held[0]}"
         )
     else:
-        show.line(f"nobody who reads {table} holds anything there: nothing is computed again")
+        show.line(f"no consumer of {table} has computed anything in that range: nothing is recomputed")
 
 
 def _do(
@@ -221,12 +221,12 @@ def _do(
     if options.json:
         show.print_json({"recompute": rows, "recorded": True})
     elif others:
-        show.line(f"recorded; {show.count(len(others), 'worker')} will do it: penstock status shows how far")
+        show.line(f"recorded; {show.count(len(others), 'worker')} will compute it: see penstock status")
         paused = workspace.state.world().paused
         for name in (one.model for one in asked if one.model in paused):
             show.line(f"but {name} is paused: penstock resume {name}", "yellow")
     else:
-        show.line("recorded; the next penstock run does it")
+        show.line("recorded; the next penstock run computes it")
     return 0
 
 
@@ -251,4 +251,4 @@ def _print_recompute(workspace: Workspace, asked: Sequence[Recompute]) -> None:
 
 def _print_followers(names: Sequence[str]) -> None:
     if names:
-        show.line(f"and, where rows really change, {', '.join(names)}")
+        show.line(f"and downstream, where rows change: {', '.join(names)}")

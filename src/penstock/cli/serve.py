@@ -109,7 +109,7 @@ def _wished(project: Project, wishes: Wishes) -> Project:
 def pause(options: Options, models: tuple[str, ...]) -> None:
     def act(workspace: Workspace, model: str, actor: str) -> str:
         workspace.state.pause(model, actor)
-        return f"{model} is paused: nothing new starts; what runs goes on"
+        return f"{model} is paused: no new tasks start; running tasks continue"
 
     with _open(options) as workspace:
         for name in models:
@@ -122,12 +122,10 @@ def resume(options: Options, subjects: tuple[str, ...]) -> None:
     def act(workspace: Workspace, subject: str, actor: str) -> str:
         if subject.isdigit():
             if not workspace.state.resume_task(int(subject), actor):
-                raise UsageError(
-                    f"there is no task {subject} that is held back", hint="penstock tasks --history lists them"
-                )
-            return f"what task {subject} was about may be planned again"
+                raise UsageError(f"task {subject} is not on hold", hint="penstock tasks --history lists them")
+            return f"the range of task {subject} can be planned again"
         workspace.state.resume(subject, actor)
-        return f"{subject} is active; what was held back may be planned again"
+        return f"{subject} is active; ranges on hold can be planned again"
 
     with _open(options) as workspace:
         _steer(workspace, options, subjects, act)

@@ -89,4 +89,4 @@ def suspended_words(name: str, error: str, *, passing: bool) -> str:
     """Said wherever the model is asked about."""
     pause = "a pause is over, " if passing else ""
     until = f"until {pause}its query or an input changes, or"
-    return f"suspended {until} somebody says penstock resume {name}: every interval fails alike: {error}"
+    return f"suspended {until} penstock resume {name}: every interval fails with the same error: {error}"

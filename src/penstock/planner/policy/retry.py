@@ -72,7 +72,7 @@ def next_step(
         case "conflict":
             conflicts = sum(ending.error_class == "conflict" for ending in endings)
             if conflicts >= MOST_CONFLICTS:
-                return Die(f"other commits came between {conflicts} times")
+                return Die(f"it conflicted with other commits {conflicts} times")
             return Retry(_pause(conflicts, dice))
         case "lost":
             return _after_loss(endings, len(spent), max_attempts, dice)
@@ -80,7 +80,7 @@ def next_step(
             if len(spent) + family.batch < max_attempts:
                 return Retry(_pause(len(spent), dice))
             isolated = chunks > 1 and family.all < MOST_PARTS_ALIKE
-            return Split() if isolated else Die(f"tries that failed: {len(spent) + family.batch}")
+            return Split() if isolated else Die(f"it failed {len(spent) + family.batch} times")
 
 
 def hold_seconds(deaths: int, *, quarantined: bool = False) -> float:
@@ -92,7 +92,7 @@ def hold_seconds(deaths: int, *, quarantined: bool = False) -> float:
 def _after_loss(endings: Sequence[Ending], spent: int, max_attempts: int, dice: Random) -> Next:
     before = endings[-2] if len(endings) > 1 else None
     if before and before.error_class == "lost" and not before.came_back and before.worker != endings[-1].worker:
-        return Die("two different workers were lost on it, one after the other", quarantined=True)
+        return Die("two workers in a row were lost on it", quarantined=True)
     if spent >= max_attempts:
         return Die(f"its worker was lost; {spent} attempts are used up")
     losses = sum(ending.error_class == "lost" for ending in endings)

@@ -80,4 +80,4 @@ def _together(work: LaneWork, chunks: tuple[Interval, ...]) -> str:
         return ""
     left = len(IntervalSet.of(chunks))
     spans = "one span" if left == 1 else f"{left} spans"
-    return f": {len(stale)} changed ranges as {spans}, as the rows between them are fewer than apart would cost"
+    return f": {len(stale)} changed ranges as {spans}, which costs less than computing them apart"

@@ -56,7 +56,7 @@ def reason_to_wait(work: LaneWork, chunk: Interval) -> str:
 
 
 def held_words(name: str, cancelled: IntervalSet, axis: str) -> str:
-    return f"cancelled: {spans(cancelled, axis)} stays away until penstock resume {name}"
+    return f"cancelled: {spans(cancelled, axis)} is not planned until penstock resume {name}"
 
 
 def _done(work: LaneWork, chunk: Interval) -> str:
@@ -157,10 +157,10 @@ def _verdict(
     else:
         rule, value = f"covers {span(offer.need(chunk), axis)}", _value(offer, chunk, axis)
     if offer.covers(chunk):
-        why = "it does, but one listed before it is used" if passed_over else "it does"
+        why = "it does, but an earlier member is used" if passed_over else "it does"
         return Verdict(name, rule, value, True, why)
     if optional(group):
-        return Verdict(name, rule, value, True, "optional: does not limit")
+        return Verdict(name, rule, value, True, "optional: not waited for")
     return Verdict(name, rule, value, False, _lacking(offer, chunk, axis))
 
 
@@ -169,7 +169,7 @@ def _value(offer: Availability, chunk: Interval, axis: str) -> str:
     if lacking is not None and not (offer.input.kind == "source" and lacking.end == offer.need(chunk).end):
         return f"lacks {span(lacking, axis)}"
     if offer.input.kind == "source" and offer.counted.end == MAX_POSITION:
-        return "was complete once"
+        return "was complete when it was computed"
     if offer.input.kind == "source" and offer.counted.end is not None:
         return f"has up to {place(offer.counted.end, axis)}"
     part = offer.counted.part_at(chunk.start)
@@ -191,7 +191,8 @@ def _lacking(offer: Availability, chunk: Interval, axis: str) -> str:
         return f"needs up to {place(need.end, axis)}, has {place(end, axis)}{lag}"
     if offer.input.expired is not None and lacking.start < offer.input.expired:
         gone = place(offer.input.expired, axis)
-        return f"its rows before {gone} have left: computing it again would lose what was made of them (--reset would)"
+        lost = "recomputing would lose what was built from them (only --reset does that)"
+        return f"its rows before {gone} have expired: {lost}"
     if offer.input.kind == "source":
         return f"its first row is at {place(offer.counted.edges[0], axis)}, needs from {place(need.start, axis)}"
     return f"{span(lacking, axis)} is not built yet, or is being recomputed"

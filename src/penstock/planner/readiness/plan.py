@@ -71,7 +71,7 @@ def permanent_gaps(seen: Observation) -> tuple[tuple[Interval, str], ...]:
     first = seen.covered.first
     gaps = []
     for part in _permanent(work):
-        why = "backfill is off, and forward went on without it while it was not ready"
+        why = "backfill is off, and forward skipped it while it was not ready"
         if first is None or part.end <= first or part.end == work.split:
             why = f"backfill is off, and forward began at {place(part.end, axis)}"
         gaps.append((part, why))

@@ -22,7 +22,7 @@ class LaneWords:
 
 LANE_WORDS: Mapping[Lane, LaneWords] = {
     "forward": LaneWords("is new", "new positions from {start} to {end}"),
-    "repair": LaneWords("is stale", "the inputs changed, or a rerun was asked for, between {start} and {end}"),
+    "repair": LaneWords("is stale", "an input changed or a rerun was requested between {start} and {end}"),
     "backfill": LaneWords("was never built", "never built between {start} and {end}"),
 }
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))

@@ -254,11 +254,11 @@ PROJECT = TableOf(
             "scheduler",
             TableOf(
                 (
-                    Key("sweep", TIME, "how often to look at everything, whether told to or not"),
+                    Key("sweep", TIME, "how often all models are planned, in case a notification was lost"),
                     Key(
                         "repair_delay",
                         TIME,
-                        "how long changes that go on are gathered, at most, before they are repaired",
+                        "the longest time that changes are collected before they are repaired",
                     ),
                     Key("retention", TIME, "how long finished tasks are kept; at least 1 hour"),
                 )

@@ -215,7 +215,7 @@ def _judge(site: TableResolver, state: State, seen: TableSeen) -> Eviction | str
 
 def _repaired(model: IntervalModel, scope: IntervalSet) -> str:
     keeps = model.unique_key and model.on_retract != "retract"
-    return f"{spans(scope, model.axis)} {'gets what it lacks; other rows there stay' if keeps else 'is computed again'}"
+    return f"{spans(scope, model.axis)} {'gets its missing rows; other rows are kept' if keeps else 'is recomputed'}"
 
 
 def _owned(state: State, found: Sequence[ForeignCommit]) -> Mapping[UUID, bool]:
@@ -284,7 +284,7 @@ def _evict(site: TableResolver, state: State, eviction: Eviction, ready: Staged 
         return None
     brought = eviction.snapshots
     which = f"snapshot {brought[0]}" if len(brought) == 1 else f"{len(brought)} snapshots"
-    said = f"rows that another program put where nothing is covered ({which}) were taken out"
+    said = f"rows that another program wrote outside the covered ranges ({which}) were removed"
     return f"{eviction.model.name}: {'; '.join((*eviction.told, said))}"
 
 
@@ -306,11 +306,11 @@ def _lost(state: State, model: IntervalModel, generation: Generation, accepted: 
     key = f"gone:{generation.id}:{generation.accepted_snapshot}:{generation.epoch}"
     state.invalidate(model.name, generation.covered, reason, "audit", key=key, rows_unknown=True, cause="audit")
     state.forget_table(generation.no, accepted)
-    return f"{model.name}: {reason}: it is built again"
+    return f"{model.name}: {reason}: it is rebuilt"
 
 
 def _reason(commit: ForeignCommit) -> str:
     if commit.is_reset:
         return f"a reset that did not finish emptied it at snapshot {commit.version}"
-    who = f"task {commit.task}, which was never accepted" if commit.task else "another program"
+    who = f"task {commit.task}, whose commit was not accepted" if commit.task else "another program"
     return f"{commit.operation} by {who} changed it at snapshot {commit.version}"

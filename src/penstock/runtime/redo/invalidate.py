@@ -56,7 +56,7 @@ def report(workspace: Workspace, table: Model, within: IntervalSet | None, where
     before = workspace.state.world()
     applied(workspace, before)
     if before.revision is None:
-        raise UsageError("nothing was applied yet, so nothing was made of it", hint="penstock run does both")
+        raise UsageError("the project was never applied, so nothing was computed", hint="run penstock run")
     if isinstance(table, Source):
         _observe(workspace, table)
     world = workspace.state.world()
@@ -124,8 +124,8 @@ def _observe(workspace: Workspace, source: Source) -> None:
             continue
         if sight.record.error is not None:
             raise SourceError(
-                f"{source.name} cannot be looked at: {sight.record.error}",
-                hint=f"nothing was recorded: see {source.file}, and say it again once the source can be read",
+                f"{source.name} cannot be observed: {sight.record.error}",
+                hint=f"nothing was recorded: see {source.file}, and repeat the call when the source can be read",
             )
         keep(workspace.state, sight)
 
@@ -157,7 +157,7 @@ def _ranges(
     pin = workspace.site.pin(table.name, world)
     if pin is None:
         raise UsageError(
-            f"{table.name} has no rows yet that --where could be asked of",
+            f"{table.name} has no rows yet, so --where cannot be evaluated",
             hint="give --from and --to in place of --where",
         )
     return whole & matching(workspace, table.name, pin, row_filter, _grid(workspace, table))

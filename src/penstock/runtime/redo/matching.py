@@ -64,6 +64,6 @@ def matching(workspace: Workspace, name: str, pin: Pin, where: str, grid: int) -
     try:
         rows = workspace.engine.query(sql, (read,), Limits(rows=_MOST_CELLS))
     except QueryError as error:
-        raise UsageError(f"--where cannot be asked of {name}: {error.message}", hint=error.hint) from error
+        raise UsageError(f"--where cannot be evaluated on {name}: {error.message}", hint=error.hint) from error
     starts = [int(str(row["cell"])) for row in rows]
     return IntervalSet.of((start, start + grid) for start in starts)

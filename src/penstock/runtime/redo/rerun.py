@@ -31,7 +31,7 @@ class Rerun:
     eager: bool = False
     row_filter: str | None = None
     left: IntervalSet = NOTHING
-    """What was asked for and stays as it is: the rows it was made of have left their source."""
+    """What was asked for and is not recomputed: its source rows have expired their source."""
 
 
 def request(
@@ -62,7 +62,7 @@ def request(
     whole = asked - left
     if asked and not whole:
         raise UsageError(
-            f"the rows that {model.name} was made of there have left their source; what it holds stays",
+            f"the source rows of {model.name} in that range have expired; its rows are kept",
             hint=f"penstock rerun {model.name} --reset builds it from the rows that are left",
         )
     marked = carried(graph, world, {model.name: whole}) if eager else {model.name: whole}

@@ -38,7 +38,7 @@ def resettable(workspace: Workspace, model: IntervalModel) -> Resetting:
         raise UsageError(f"{model.name} holds nothing yet", hint=f"penstock run {model.name} builds it")
     if generation.state == "building":
         raise UsageError(
-            f"{model.name} is being rebuilt already, beside the table that serves",
+            f"{model.name} is being rebuilt already, while the old table is served",
             hint="let the rebuild end first: penstock status shows how far it is",
         )
     return Resetting(
@@ -77,7 +77,7 @@ def _emptied(workspace: Workspace, asked: Resetting, actor: str, head: LoadedHea
 
 def _lost(expired: IntervalSet, model: IntervalModel) -> str:
     if expired.end is not None:
-        return f"what it holds before {shown(expired.end, model.axis)} is lost: its rows have left the source"
+        return f"its rows before {shown(expired.end, model.axis)} are lost: their source rows have expired"
     if model.schedules.backfill == "off":
-        return "its backfill is off: it begins anew where a new model would begin"
+        return "its backfill is off: it starts where a new model would start"
     return ""

@@ -94,7 +94,7 @@ def observe(workspace: Workspace, progress: Progress) -> datetime:
             if isinstance(seen, Sight):
                 keep(workspace.state, seen)
                 if seen.record.error and seen.record.observed_at is not None:
-                    progress.note(f"{seen.record.model}: {seen.record.error}; what was made of it stays as it is")
+                    progress.note(f"{seen.record.model}: {seen.record.error}; tables built from it are kept")
     for problem in audit(workspace.site, workspace.state, world):
         if problem is not None:
             progress.note(problem)
@@ -225,7 +225,7 @@ class _Run:
             self._state, self._workspace.site, own_worker=self._workspace.worker, dead_since=self._since
         )
         if settled.took_over:
-            self._progress.note(f"the rebuilt {', '.join(settled.took_over)} took over")
+            self._progress.note(f"the rebuilt {', '.join(settled.took_over)} replaced the old table")
         return settled.world
 
     def _enqueue(self, world: StateView) -> int:
