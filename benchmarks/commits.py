@@ -17,6 +17,7 @@ from penstock.engine.rows.statistics import staged_file
 from penstock.engine.stage.kept_rows import keep
 from penstock.engine.stage.replaced_files import Head
 from penstock.engine.stage.staged import Staged
+from penstock.engine.values.column_types import LONG
 from penstock.engine.values.files import PositionColumn
 from penstock.engine.values.job import Job, StagedChunk
 from penstock.engine.values.positions import PositionField
@@ -27,7 +28,7 @@ from results import arguments, percentile, report
 
 COMMITS, EACH = 10_000, 8
 """Chunks with so many rows each, one commit after the other at the tip of the table."""
-POSITION, FIELD = PositionColumn("n", "number"), PositionField("n", "n", "integer")
+POSITION, FIELD = PositionColumn("n", "number"), PositionField("n", "n", LONG)
 
 
 def job_at(root: Path, number: int) -> Job:

@@ -28,6 +28,7 @@ from penstock.engine.observe.deletion_vectors import Part
 from penstock.engine.observe.file_rows import LogScan, ReadBudget
 from penstock.engine.rows import multisets, runs
 from penstock.engine.rows.multisets import POSITION, WEIGHT, Sides
+from penstock.engine.values.column_types import LONG
 from penstock.engine.values.files import DataFile
 from penstock.engine.values.positions import PositionField
 from penstock.values.intervals import EVERYTHING
@@ -87,7 +88,7 @@ rows = st.lists(
 
 
 def look(root: Path, *, name: str = "n", **budget: int) -> LogScan:
-    return LogScan(str(root), PositionField(name, name, "integer"), "number", EVERYTHING, None, ReadBudget(**budget))
+    return LogScan(str(root), PositionField(name, name, LONG), "number", EVERYTHING, None, ReadBudget(**budget))
 
 
 def part(root: Path, name: str, table: pa.Table, *, row_group_size: int = 4, **options: object) -> Part:

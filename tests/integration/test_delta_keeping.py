@@ -22,6 +22,7 @@ from penstock.engine.stage import replaced_files as head_module
 from penstock.engine.stage.kept_rows import keep
 from penstock.engine.stage.replaced_files import Head
 from penstock.engine.stage.staged import Staged
+from penstock.engine.values.column_types import LONG
 from penstock.engine.values.files import RUN, DataFile, PositionColumn
 from penstock.engine.values.job import Job, StagedChunk
 from penstock.engine.values.positions import PositionField
@@ -29,7 +30,7 @@ from penstock.errors import EngineError
 from penstock.values.intervals import IntervalSet
 from penstock.values.tasks import Commit
 
-N, FIELD = PositionColumn("n", "number"), PositionField("n", "n", "integer")
+N, FIELD = PositionColumn("n", "number"), PositionField("n", "n", LONG)
 Rows = list[int | None]
 
 

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from penstock.engine.log import snapshot as log
 from penstock.engine.rows import statistics
 from penstock.engine.rows.statistics import footer, position_range, rounded_down, rounded_up, staged_file
+from penstock.engine.values.column_types import TIMESTAMP
 from penstock.engine.values.files import PositionColumn
-from penstock.engine.values.positions import micros_of_text, position_of, position_of_text
+from penstock.engine.values.moments import micros_of_text
 from penstock.errors import EngineError, QueryError, SourceError
 from penstock.values.intervals import ranges
 
@@ -226,12 +227,4 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_times_are_read_as_logs_spell_them(text: str, seconds: int | None) -> None:
-    assert position_of_text(text, "timestamp") == seconds
-
-
-@given(st.datetimes(min_value=datetime(1, 1, 1), max_value=datetime(9999, 12, 31)))  # noqa: DTZ001
-def test_text_and_value_stand_for_the_same_position(moment: datetime) -> None:
-    aware = moment.replace(tzinfo=UTC)
-    assert position_of_text(moment.isoformat(), "timestamp_ntz") == position_of(moment) == position_of(aware)
-    assert position_of_text(moment.date().isoformat(), "date") == position_of(moment.date())
-    assert position_of(moment) == (aware - EPOCH) // timedelta(seconds=1)
+    assert TIMESTAMP.text_position(text) == seconds

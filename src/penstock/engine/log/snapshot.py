@@ -12,8 +12,9 @@ from deltalake.exceptions import DeltaError
 
 from penstock.engine.log.handle import open_table, trouble
 from penstock.engine.log.storage import Storage, is_absolute
+from penstock.engine.values.arrow_positions import maybe_rounded_up, positions
 from penstock.engine.values.files import RUN, DataFile, PositionColumn, TableSnapshot
-from penstock.engine.values.positions import MICROS, PositionField, from_days, from_micros, position_field
+from penstock.engine.values.positions import PositionField, position_field
 
 _PLAIN_FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "columnMapping"}
 """Reader features that leave the Parquet files as they look; the last two are judged by their use."""
@@ -102,17 +103,10 @@ def _child(actions: pa.Table, group: str, name: str) -> pa.ChunkedArray | None:
 
 def _positions(values: pa.ChunkedArray | None, field: PositionField, count: int) -> tuple[list[int | None], list[bool]]:
     """Positions, and whether each is exact: a whole second may be a moment rounded up to it."""
-    if values is None:
+    at = None if values is None else positions(values, field.kind)
+    if at is None:
         return [None] * count, [True] * count
-    if field.kind == "integer":
-        return values.cast(pa.int64()).to_pylist(), [True] * count
-    if field.kind == "date":
-        days = values.cast(pa.int32()).to_pylist()
-        return [None if day is None else from_days(day) for day in days], [True] * count
-    zone = values.type.tz if pa.types.is_timestamp(values.type) else None
-    micros = values.cast(pa.timestamp("us", zone)).cast(pa.int64()).to_pylist()
-    positions = [None if value is None else from_micros(value) for value in micros]
-    return positions, [value is None or value % MICROS != 0 for value in micros]
+    return at.to_pylist(), [not rounded for rounded in maybe_rounded_up(values, field.kind)]
 
 
 def _texts(values: pa.ChunkedArray | None) -> list[str | None]:

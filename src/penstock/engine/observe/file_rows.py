@@ -10,14 +10,14 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.engine.log.storage import Storage, place
-from penstock.engine.rows.changed_ranges import Span, floor_divided
+from penstock.engine.rows.changed_ranges import Span
 from penstock.engine.rows.statistics import PositionRange, footer, position_range
+from penstock.engine.values.arrow_positions import positions
 from penstock.engine.values.files import DataFile, PositionColumn
-from penstock.engine.values.positions import DAY, PositionField, position_of_text
+from penstock.engine.values.positions import PositionField
 from penstock.errors import EngineError, SourceError
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, IntervalSet
 
@@ -28,7 +28,6 @@ MOST_BYTES = 2**30
 MOST_MASK_BYTES = 64 * 2**20
 """Deletion vectors take one bit of memory per row."""
 MOST_FOOTERS = 1000
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 LEGACY = b"org.apache.spark.legacyDateTime"
 """Old Spark wrote times and dates in a calendar of its own, and marked the files."""
 
@@ -180,17 +179,7 @@ def positions_in(look: LogScan, file: DataFile, rows: pa.Table) -> pa.ChunkedArr
         return pa.chunked_array([pa.repeat(pa.scalar(position, pa.int64()), rows.num_rows)])
     if field.physical not in rows.column_names:
         return pa.chunked_array([pa.nulls(rows.num_rows, pa.int64())])
-    return column_positions(rows.column(field.physical), field)
-
-
-def column_positions(column: pa.ChunkedArray, field: PositionField) -> pa.ChunkedArray | None:
-    """The position that each value stands for; None when the column is not what it should be."""
-    timed = field.kind in ("timestamp", "timestamp_ntz")
-    if timed and pa.types.is_timestamp(column.type):
-        return floor_divided(column.cast(pa.int64()), _PER_SECOND[column.type.unit])
-    if field.kind == "date" and pa.types.is_date32(column.type):
-        return pc.multiply(column.cast(pa.int32()).cast(pa.int64()), DAY)
-    return column.cast(pa.int64()) if field.kind == "integer" and pa.types.is_integer(column.type) else None
+    return positions(rows.column(field.physical), field.kind)
 
 
 def _from_footer(look: LogScan, path: str) -> PositionRange | None:
@@ -212,12 +201,12 @@ def _extent(stats: Mapping[str, Any], field: PositionField) -> tuple[int | None,
 
     low, high, nulls = one("minValues"), one("maxValues"), one("nullCount")
     return (
-        None if low is None else position_of_text(low, field.kind),
-        None if high is None else position_of_text(high, field.kind),
+        None if low is None else field.kind.text_position(low),
+        None if high is None else field.kind.text_position(high),
         nulls if isinstance(nulls, int) else None,
     )
 
 
 def _partition_position(partition: Mapping[str, str | None], field: PositionField) -> int | None:
     value = partition[field.physical]
-    return position_of_text(value, field.kind) if value else None
+    return field.kind.text_position(value) if value else None

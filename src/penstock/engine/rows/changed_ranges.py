@@ -9,6 +9,7 @@ from itertools import chain, count
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.engine.values.arrow_positions import floor_divided
 from penstock.values.changes import ANYTHING, MOST_PARTS, Changed, few, joined
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.models.axis import SECOND
@@ -80,13 +81,6 @@ def either(before: pa.Table, after: pa.Table) -> pa.Table:
 def counted_at(rows: Mapping[int, int]) -> pa.Table:
     found = {"position": pa.array(rows.keys(), pa.int64()), "rows": pa.array(rows.values(), pa.int64())}
     return pa.table(found)
-
-
-def floor_divided(values: pa.ChunkedArray, by: int) -> pa.ChunkedArray:
-    """Rounded down, also below 0; Arrow itself rounds towards 0."""
-    quotient = pc.divide(values, by)
-    too_high = pc.greater(pc.multiply(quotient, by), values)
-    return pc.subtract(quotient, pc.cast(too_high, pa.int64()))
 
 
 def _runs(positions: pa.ChunkedArray) -> IntervalSet:

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.engine.log.storage import Storage, place, reading
-from penstock.engine.values.positions import DAY, MICROS, PositionField
+from penstock.engine.values.arrow_positions import stored_positions
+from penstock.engine.values.positions import PositionField
 from penstock.values.changes import joined
 from penstock.values.intervals import Interval, IntervalSet
 
@@ -40,7 +41,7 @@ def chunk_rows(
         filesystem, inside = place(location, path, storage)
         with reading(location, path):
             table = pq.read_table(inside, filesystem=filesystem, partitioning=None)
-        positions = positions_of(table.column(field.name), field)
+        positions = stored_positions(table.column(field.name), field, f"{path} of {location}").to_pylist()
         values = [values_of(table, name) for name in columns]
         for position, *row in zip(positions, *values, strict=True):
             if position is None:
@@ -59,18 +60,6 @@ def differing(one: ChunkRows, other: ChunkRows) -> IntervalSet:
 def places(positions: Iterable[int]) -> IntervalSet:
     """These positions, and what lies between them where they are many."""
     return joined(IntervalSet.of((position, position + 1) for position in set(positions)), MOST_PLACES)
-
-
-def positions_of(column: pa.ChunkedArray, field: PositionField) -> list[int | None]:
-    """The position of every row."""
-    match field.kind:
-        case "integer":
-            return list(column.cast(pa.int64()).to_pylist())
-        case "date":
-            return [None if day is None else day * DAY for day in column.cast(pa.int32()).to_pylist()]
-        case "timestamp" | "timestamp_ntz":
-            micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
-            return [None if value is None else value // MICROS for value in micros]
 
 
 def values_of(table: pa.Table, name: str) -> list[object]:

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.engine.log.storage import Storage, place
+from penstock.engine.values.arrow_positions import raw_position
 from penstock.engine.values.files import PositionColumn
 from penstock.engine.values.job import StagedFile
-from penstock.engine.values.positions import from_days
 from penstock.errors import EngineError, QueryError, SourceError
 
 INDEXED_COLUMNS = 32
@@ -108,7 +108,7 @@ def position_range(read: Footer, position: PositionColumn) -> PositionRange | No
         return PositionRange(None, None, rows)
     if extent.nulls is None or not isinstance(extent.least, int) or not isinstance(extent.greatest, int):
         return None
-    low, high = _position(extent.least, leaf.type), _position(extent.greatest, leaf.type)
+    low, high = raw_position(extent.least, leaf.type), raw_position(extent.greatest, leaf.type)
     return None if low is None or high is None else PositionRange(low, high, extent.nulls)
 
 
@@ -234,14 +234,6 @@ def _value(raw: object, type_: pa.DataType) -> object:
         return raw if isinstance(raw, float) and not math.isnan(raw) else None
     known = pa.types.is_integer(type_) or pa.types.is_date32(type_) or pa.types.is_timestamp(type_)
     return raw if (known or pa.types.is_boolean(type_)) and isinstance(raw, int) else None
-
-
-def _position(raw: int, type_: pa.DataType) -> int | None:
-    if pa.types.is_timestamp(type_):
-        return raw // _PER_SECOND[type_.unit]
-    if pa.types.is_date32(type_):
-        return from_days(raw)
-    return raw if pa.types.is_integer(type_) else None
 
 
 def _trusts_floats(metadata: pq.FileMetaData) -> bool:

@@ -12,11 +12,11 @@ from uuid import uuid4
 from penstock.engine.observe.bounds import columns_of, schema_hash
 from penstock.engine.spark.failures import translating
 from penstock.engine.spark.read import spark_path
-from penstock.engine.spark.scan import whole
+from penstock.engine.spark.scan import bound
 from penstock.engine.spark.session import Session
 from penstock.engine.values.files import PositionColumn
 from penstock.engine.values.positions import position_field
-from penstock.engine.values.predicate import quoted
+from penstock.engine.values.predicate import as_position, quoted
 from penstock.errors import AttemptError, SourceError
 from penstock.values.changes import Changed, CommitChanges, LogChanges
 from penstock.values.intervals import IntervalSet
@@ -75,10 +75,8 @@ def changes(
         reader = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", after + 1)
         feed = reader.option("endingVersion", upto).load(spark_path(location))
         field = position_field(feed.schema.json(), position)
-        raw = quoted(field.name)
-        text = raw if field.kind in ("integer", "date") else f"date_trunc('second', {raw})"
         rows = (
-            feed.selectExpr(f"{text} as p", "_commit_version as v", "_change_type = 'delete' as gone")
+            feed.selectExpr(f"{as_position(field)} as p", "_commit_version as v", "_change_type = 'delete' as gone")
             .where("p is not null")
             .groupBy("v", "gone", "p")
             .count()
@@ -97,7 +95,7 @@ def _commits(found: list[dict[str, object]], first: int | None) -> Iterator[Comm
     ordered = sorted(found, key=lambda row: str(row["v"]).zfill(20))
     for _, group in groupby(ordered, key=lambda row: row["v"]):
         rows = list(group)
-        touched = IntervalSet.of((at, at + 1) for row in rows if (at := whole(row["p"])) is not None)
+        touched = IntervalSet.of((at, at + 1) for row in rows if isinstance(at := row["p"], int))
         only_deletes = all(row["gone"] for row in rows)
         yield CommitChanges(
             Changed(touched), only_deletes=only_deletes, taken=touched if only_deletes else IntervalSet(), first=first
@@ -107,7 +105,7 @@ def _commits(found: list[dict[str, object]], first: int | None) -> Iterator[Comm
 def _extremes(frame: DataFrame, position: PositionColumn) -> tuple[int | None, int | None]:
     name = quoted(position_field(frame.schema.json(), position).name)
     row = frame.selectExpr(f"min({name}) as low", f"max({name}) as high").toArrow()
-    return whole(row.column(0)[0].as_py()), whole(row.column(1)[0].as_py())
+    return bound(row.column(0)), bound(row.column(1))
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from contextlib import suppress
 from penstock.engine.log.handle import FeatureUnsupported
 from penstock.engine.log.storage import Storage
 from penstock.engine.observe.source_log import source_log
-from penstock.engine.values.files import PositionColumn, PositionKind
+from penstock.engine.values.column_types import LONG, TIMESTAMP, PositionType
+from penstock.engine.values.files import PositionColumn
 from penstock.engine.values.job import InputRead
 from penstock.engine.values.positions import position_field
 from penstock.engine.values.predicate import inside, quoted
@@ -24,12 +25,12 @@ def portable(read: InputRead, storage: Storage | None = None) -> str:
     return f"({text})"
 
 
-def cut_to(sql: str, position: PositionColumn, kind: PositionKind, window: IntervalSet) -> str:
+def cut_to(sql: str, position: PositionColumn, kind: PositionType, window: IntervalSet) -> str:
     """The rows of a query whose position lies in `window`."""
     return f"select * from (\n{sql}\n) where {inside(position.name, kind, window)}"
 
 
-def position_kind(read: InputRead, position: PositionColumn, storage: Storage | None = None) -> PositionKind:
+def position_kind(read: InputRead, position: PositionColumn, storage: Storage | None = None) -> PositionType:
     """The kind of the position column: as the log says, else what is usual on its axis."""
     if read.pin.snapshot is not None:
         with suppress(FeatureUnsupported):
@@ -37,4 +38,4 @@ def position_kind(read: InputRead, position: PositionColumn, storage: Storage | 
             table = log.snapshot(read.pin.location, position, version=read.pin.snapshot, storage=storage)
             if table is not None:
                 return position_field(table.schema_json, position).kind
-    return "timestamp" if position.axis == SECOND else "integer"
+    return TIMESTAMP if position.axis == SECOND else LONG

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -10,15 +9,19 @@ from penstock.engine.log.storage import Storage
 from penstock.engine.spark.failures import translating
 from penstock.engine.spark.read import Reader
 from penstock.engine.spark.session import Session
+from penstock.engine.values.arrow_positions import positions
+from penstock.engine.values.column_types import PositionType, arrow_type
 from penstock.engine.values.files import PositionColumn
 from penstock.engine.values.job import InputRead
-from penstock.engine.values.positions import position_field, position_of
+from penstock.engine.values.positions import fitting, position_field
 from penstock.engine.values.predicate import quoted
 from penstock.errors import AttemptError, SourceError, UsageError
+from penstock.values.models.axis import SECOND
 from penstock.values.models.source_format import SourceFormat
 from penstock.values.tasks import Pin
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from py4j.java_gateway import JavaObject
     from pyspark.sql import DataFrame, SparkSession
 
@@ -95,12 +98,15 @@ def _pair(frame: DataFrame) -> tuple[int | None, int | None]:
     if table.num_rows != 1:
         raise SourceError(f"a bounds query gives one row; this one gives {'several' if table.num_rows else 'none'}")
     low, high = (names.index("min"), names.index("max")) if {"min", "max"} <= set(names) else (0, 1)
-    return whole(table.column(low)[0].as_py()), whole(table.column(high)[0].as_py())
+    return bound(table.column(low)), bound(table.column(high))
 
 
-def whole(value: object) -> int | None:
-    if value is None:
+def bound(column: pa.ChunkedArray) -> int | None:
+    """The position that the only value of a column stands for, whatever type that is."""
+    if column.null_count:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, date, datetime)):
-        raise SourceError(f"a bound must be a whole number, a time or a date, not {value!r}")
-    return position_of(value)
+    kind = arrow_type(column.type)
+    at = positions(column, kind) if isinstance(kind, PositionType) else None
+    if at is None:
+        raise SourceError(f"a bound must be {fitting(SECOND)}, not {column[0].as_py()!r}")
+    return int(at[0].as_py())

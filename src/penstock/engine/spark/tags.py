@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from penstock.engine.values.column_types import LONG
 from penstock.engine.values.job import Tags
 from penstock.engine.values.positions import PositionField
 from penstock.engine.values.predicate import as_position, inside, starts
@@ -21,7 +22,7 @@ def tagged(frame: DataFrame, field: PositionField, tags: Tags) -> DataFrame:
     if not tags.before and not tags.after:
         return frame.selectExpr("*", f"{chunk_start(field, tags.chunks)} as {TAG}").filter(f"{TAG} is not null")
     spread = frame.selectExpr("*", f"explode({readers(at, tags)}) as {TAG}")
-    return spread.filter(inside(TAG, "integer", IntervalSet.of(tags.chunks)))
+    return spread.filter(inside(TAG, LONG, IntervalSet.of(tags.chunks)))
 
 
 def readers(at: str, tags: Tags) -> str:

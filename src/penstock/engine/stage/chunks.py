@@ -11,17 +11,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.engine.log.storage import Storage, place
-from penstock.engine.observe.file_rows import column_positions
 from penstock.engine.rows.chunk_rows import MOST_VALUES, chunk_rows, differing
 from penstock.engine.rows.digest import HASH_A, HASH_B, digest_of, hash_columns, sums
 from penstock.engine.spark.read import as_data_file, through_parquet
 from penstock.engine.stage.query_rows import Observed
 from penstock.engine.stage.replaced_files import Head, Target
+from penstock.engine.values.arrow_positions import stored_positions
 from penstock.engine.values.files import DataFile
 from penstock.engine.values.job import Digest, Job, StagedChunk, StagedFile
 from penstock.engine.values.positions import PositionField
 from penstock.engine.values.predicate import index
-from penstock.errors import EngineError
 from penstock.values.intervals import Interval, IntervalSet
 
 if TYPE_CHECKING:
@@ -94,10 +93,7 @@ def _counted(
     """How many rows of a file each chunk has, by its number."""
     filesystem, inside = place(location, path, storage)
     column = pq.read_table(inside, columns=[field.name], filesystem=filesystem, partitioning=None).column(0)
-    positions = column_positions(column, field)
-    if positions is None:
-        raise EngineError(f"{path} of {location}: its column {field.name} is a {column.type} and tells no position")
-    ordered = pc.drop_null(positions).combine_chunks()
+    ordered = pc.drop_null(stored_positions(column, field, f"{path} of {location}")).combine_chunks()
     ordered = ordered.take(pc.array_sort_indices(ordered))
     edges = [bisect_left(ordered, start, key=lambda one: one.as_py()) for start in starts[1:]]
     return {at: end - start for at, (start, end) in enumerate(pairwise([0, *edges, len(ordered)]))}

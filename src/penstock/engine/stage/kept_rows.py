@@ -11,15 +11,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.engine.log.storage import Storage, place, reading
-from penstock.engine.observe.file_rows import column_positions
 from penstock.engine.rows.flat import whole
 from penstock.engine.rows.statistics import staged_file
 from penstock.engine.stage.replaced_files import Head
+from penstock.engine.values.arrow_positions import stored_positions
 from penstock.engine.values.files import DataFile
 from penstock.engine.values.job import Job, StagedFile
 from penstock.engine.values.plain_types import plain_table
 from penstock.engine.values.positions import PositionField
-from penstock.errors import EngineError
 from penstock.values.intervals import Interval, IntervalSet
 
 FILE_ROWS = 1_000_000
@@ -78,10 +77,8 @@ class _Keeping:
             self._write(self._held.pop(gap))
 
     def _apart(self, rows: pa.Table) -> Iterator[tuple[Interval | None, pa.Table]]:
-        found = column_positions(rows.column(self.position.name), self.position)
-        if found is None:
-            raise EngineError(f"{self.job.model}: a file of the table at {self.job.location} tells no positions")
-        positions = whole(found)
+        file = f"a file of {self.job.model} at {self.job.location}"
+        positions = whole(stored_positions(rows.column(self.position.name), self.position, file))
         if positions.null_count:
             yield None, rows.filter(positions.is_null())
             rows, positions = rows.filter(positions.is_valid()), positions.drop_null()

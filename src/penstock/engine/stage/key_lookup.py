@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.engine.log.storage import Storage, place, reading
-from penstock.engine.rows.chunk_rows import places, positions_of, values_of
+from penstock.engine.rows.chunk_rows import places, values_of
 from penstock.engine.rows.statistics import staged_file
+from penstock.engine.values.arrow_positions import stored_positions
 from penstock.engine.values.files import DataFile
 from penstock.engine.values.job import Job, StagedChunk, StagedFile
 from penstock.engine.values.positions import PositionField
@@ -82,7 +83,8 @@ class Lookup:
     def _keyed(self, path: str) -> _Keyed:
         table = opened(self.job.location, path, (*self.key, self.field.name), self.storage)
         keys = zip(*(map(_comparable, values_of(table, name)) for name in self.key), strict=True)
-        return _Keyed(tuple(zip(keys, positions_of(table.column(self.field.name), self.field), strict=True)))
+        positions = stored_positions(table.column(self.field.name), self.field, f"{path} of {self.job.location}")
+        return _Keyed(tuple(zip(keys, positions.to_pylist(), strict=True)))
 
     def _winners(self, computed: Sequence[StagedFile], new: Sequence[_Keyed]) -> dict[Key, tuple[int, int]]:
         """The one row of each key, as (file, row): the first by position, then by its other values."""

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from penstock.values.intervals import MIN_POSITION, IntervalSet
 
 RUN = "__penstock_run"
 """Says of rows of several stretches which one they are in, so that no file has rows of two. It names folders."""
-
-PositionKind = Literal["timestamp", "timestamp_ntz", "date", "integer"]
 
 
 @dataclass(frozen=True, slots=True)

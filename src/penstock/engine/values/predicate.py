@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta
 
-from penstock.engine.values.files import PositionKind
+from penstock.engine.values.column_types import LONG, PositionType
 from penstock.engine.values.positions import PositionField
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, Interval, IntervalSet
 
-_DAY = 86_400
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST, _LAST = -62_135_596_800, 253_402_300_799
-"""Years 1 to 9999: what a literal can spell."""
 _MANY_PARTS = 4
 """Beyond so many parts a search tree is evaluated: a long OR of ranges costs seconds of code generation."""
 
@@ -21,26 +16,7 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def literal(kind: PositionKind, position: int) -> str:
-    """The smallest raw value of the column whose position is at least `position`."""
-    match kind:
-        case "integer":
-            # a bare -9223372036854775808 would be read as minus a number that is too large
-            return str(position) if position > MIN_POSITION else "(-9223372036854775807 - 1)"
-        case "date":
-            days = -(-position // _DAY)
-            if _FIRST <= days * _DAY <= _LAST:
-                return f"DATE '{(date(1970, 1, 1) + timedelta(days=days)).isoformat()}'"
-            return f"date_from_unix_date({days})"
-        case "timestamp" | "timestamp_ntz":
-            if _FIRST <= position <= _LAST:
-                moment = (_EPOCH + timedelta(seconds=position)).strftime("%Y-%m-%d %H:%M:%S").rjust(19, "0")
-                return f"TIMESTAMP '{moment}Z'" if kind == "timestamp" else f"TIMESTAMP_NTZ '{moment}'"
-            seconds = f"timestamp_seconds({position})"
-            return seconds if kind == "timestamp" else f"cast({seconds} as timestamp_ntz)"
-
-
-def inside(column: str, kind: PositionKind, window: IntervalSet) -> str:
+def inside(column: str, kind: PositionType, window: IntervalSet) -> str:
     """True for the rows whose position lies in `window`; the raw column is compared, so that files can be skipped."""
     if not window:
         return "false"
@@ -54,7 +30,7 @@ def inside(column: str, kind: PositionKind, window: IntervalSet) -> str:
     return f"{hull} and {_searched(name, kind, window.edges, leaves)}"
 
 
-def index(column: str, kind: PositionKind, intervals: Sequence[Interval], outside: str = "-1") -> str:
+def index(column: str, kind: PositionType, intervals: Sequence[Interval], outside: str = "-1") -> str:
     """The number of the sorted, disjoint interval that holds the row's position; `outside` for any other row."""
     edges: list[int] = []
     leaves: list[str] = [outside]
@@ -70,12 +46,12 @@ def index(column: str, kind: PositionKind, intervals: Sequence[Interval], outsid
     return f"if({name} is null, {outside}, {_searched(name, kind, edges, leaves)})"
 
 
-def starts(column: str, kind: PositionKind, intervals: Sequence[Interval]) -> str:
+def starts(column: str, kind: PositionType, intervals: Sequence[Interval]) -> str:
     """The start of the sorted, disjoint interval that holds the row's position; NULL for any other row."""
     edges: list[int] = []
     leaves: list[str] = ["null"]
     for interval in intervals:
-        leaf = f"{literal('integer', interval.start)}L"
+        leaf = f"{LONG.literal(interval.start)}L"
         if edges and edges[-1] == interval.start:
             leaves[-1] = leaf
         else:
@@ -89,26 +65,19 @@ def starts(column: str, kind: PositionKind, intervals: Sequence[Interval]) -> st
 
 def as_position(field: PositionField) -> str:
     """SQL of the position of a row."""
-    name = quoted(field.name)
-    match field.kind:
-        case "timestamp" | "timestamp_ntz":
-            return f"unix_seconds(cast({name} as timestamp))"
-        case "date":
-            return f"unix_date({name}) * 86400L"
-        case "integer":
-            return f"cast({name} as bigint)"
+    return field.kind.sql_position(quoted(field.name))
 
 
-def _between(name: str, kind: PositionKind, part: Interval) -> str:
+def _between(name: str, kind: PositionType, part: Interval) -> str:
     texts = []
     if part.start > MIN_POSITION:
-        texts.append(f"{name} >= {literal(kind, part.start)}")
+        texts.append(f"{name} >= {kind.literal(part.start)}")
     if part.end < MAX_POSITION:
-        texts.append(f"{name} < {literal(kind, part.end)}")
+        texts.append(f"{name} < {kind.literal(part.end)}")
     return " and ".join(texts) or f"{name} is not null"
 
 
-def _searched(name: str, kind: PositionKind, edges: Sequence[int], leaves: Sequence[str]) -> str:
+def _searched(name: str, kind: PositionType, edges: Sequence[int], leaves: Sequence[str]) -> str:
     """A balanced tree of comparisons: leaf i is the answer for positions from edge i-1 up to edge i."""
     if not edges:
         return leaves[0]
@@ -119,4 +88,4 @@ def _searched(name: str, kind: PositionKind, edges: Sequence[int], leaves: Seque
         return above
     if edges[middle] >= MAX_POSITION:
         return below
-    return f"if({name} < {literal(kind, edges[middle])}, {below}, {above})"
+    return f"if({name} < {kind.literal(edges[middle])}, {below}, {above})"

@@ -20,6 +20,7 @@ from penstock.engine.observe.bounds import (
     merged_bounds,
 )
 from penstock.engine.observe.source_log import source_log
+from penstock.engine.values.column_types import column_type
 from penstock.engine.values.files import PositionColumn
 from penstock.errors import SourceError
 from penstock.planner.change.source_changes import (
@@ -355,7 +356,8 @@ def _with_ignored(record: SourceRecord, rows: int | None, now: datetime) -> Sour
 def _refuse_plain_numbers(source: Source, columns: Mapping[str, str]) -> None:
     """Without a word about its axis a position is a date or a time; a number could count anything."""
     kind = next((kind for name, kind in columns.items() if name.casefold() == str(source.position).casefold()), "")
-    if kind and not kind.startswith(("timestamp", "date")):
+    known = column_type(kind)
+    if kind and (known is None or not known.is_time):
         raise SourceError(
             f"{source.name}: its position {source.position} is a {kind}, so its axis must be given",
             hint=f"add axis: block (or another name; second when it counts epoch seconds) to {source.file}",

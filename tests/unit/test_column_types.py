@@ -1,0 +1,135 @@
+"""One list of column types: what is said there about a type is the same however its values are spelled."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.engine.values import arrow_positions
+from penstock.engine.values.arrow_positions import maybe_rounded_up, positions, raw_position, stored_positions
+from penstock.engine.values.column_types import COLUMN_TYPES, LONG, TIMESTAMP, PositionType, arrow_type, column_type
+from penstock.engine.values.files import PositionColumn
+from penstock.engine.values.positions import PositionField, position_field
+from penstock.errors import EngineError, SourceError
+from penstock.values.intervals import MIN_POSITION
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+KEPT = {
+    "timestamp": [pa.timestamp(unit, zone) for unit in ("s", "ms", "us", "ns") for zone in (None, "UTC")],
+    "timestamp_ntz": [pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")],
+    "date": [pa.date32()],
+    **{name: [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8()] for name in ("byte", "short", "integer")},
+    "long": [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint64()],
+}
+POSITIONS = {kind.name: kind for kind in COLUMN_TYPES if isinstance(kind, PositionType)}
+CASES = [(POSITIONS[name], kind) for name, kinds in KEPT.items() for kind in kinds]
+
+
+def column(values: list[int | None], kind: pa.DataType) -> pa.ChunkedArray:
+    bits = pa.array(values, f"int{kind.bit_width}") if not pa.types.is_integer(kind) else pa.array(values, kind)
+    return pa.chunked_array([bits.cast(kind)])
+
+
+def read(values: list[int | None], kind: PositionType, arrow: pa.DataType) -> list[int | None]:
+    at = positions(column(values, arrow), kind)
+    assert at is not None and at.type == pa.int64()
+    return list(at.to_pylist())
+
+
+def test_the_cases_below_are_all_types_that_can_carry_positions() -> None:
+    assert KEPT.keys() == POSITIONS.keys()
+
+
+@pytest.mark.parametrize(("kind", "arrow"), CASES)
+def test_a_column_and_its_values_one_by_one_stand_for_the_same_positions(
+    kind: PositionType, arrow: pa.DataType
+) -> None:
+    raw = [0, 1, 99, *((-1, -100) if "uint" not in str(arrow) else ())]
+    assert read([*raw, None], kind, arrow) == [*(raw_position(value, arrow) for value in raw), None]
+
+
+@given(st.datetimes(min_value=datetime(1, 1, 1), max_value=datetime(9999, 12, 31)))  # noqa: DTZ001
+def test_a_text_and_a_value_stand_for_the_same_position(moment: datetime) -> None:
+    seconds = (moment.replace(tzinfo=UTC) - EPOCH) // timedelta(seconds=1)
+    for name, zone in (("timestamp", "UTC"), ("timestamp_ntz", None)):
+        kind = POSITIONS[name]
+        at = positions(pa.chunked_array([pa.array([moment], pa.timestamp("us", zone))]), kind)
+        assert at is not None
+        assert kind.text_position(moment.isoformat()) == at[0].as_py() == seconds
+    days = positions(pa.chunked_array([pa.array([moment.date()])]), POSITIONS["date"])
+    assert days is not None
+    assert POSITIONS["date"].text_position(moment.date().isoformat()) == days[0].as_py() == seconds // 86_400 * 86_400
+
+
+def test_control_arrows_own_division_puts_moments_before_1970_a_second_too_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert read([-1], TIMESTAMP, pa.timestamp("us")) == [-1]
+    monkeypatch.setattr(arrow_positions, "floor_divided", pc.divide)
+    assert read([-1], TIMESTAMP, pa.timestamp("us")) == [0]
+
+
+@pytest.mark.parametrize("values", [["1"], [1.0], [True], [None], [date(1970, 1, 1)]])
+def test_a_column_of_another_type_tells_no_positions(values: list[object]) -> None:
+    other = pa.chunked_array([pa.array(values)])
+    assert positions(other, LONG) is None
+    with pytest.raises(EngineError, match=r"f\.parquet: its column n is a .* and tells no position"):
+        stored_positions(other, PositionField("n", "n", LONG), "f.parquet")
+
+
+@pytest.mark.parametrize("arrow", [pa.string(), pa.float64(), pa.bool_(), pa.decimal128(9, 0), pa.time64("us")])
+def test_values_of_other_types_tell_no_position(arrow: pa.DataType) -> None:
+    assert raw_position(1, arrow) is None
+
+
+def test_only_a_moment_on_a_whole_second_may_have_been_rounded_up() -> None:
+    assert maybe_rounded_up(column([0, 1, -1_000_000, -1, None], pa.timestamp("us")), TIMESTAMP) == [
+        True, False, True, False, False,
+    ]  # fmt: skip
+    assert maybe_rounded_up(column([0, 7], pa.timestamp("s")), TIMESTAMP) == [False, False]
+    assert maybe_rounded_up(column([0, 7], pa.date32()), POSITIONS["date"]) == [False, False]
+    assert maybe_rounded_up(column([0, 7], pa.int32()), LONG) == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "position", "text"),
+    [
+        ("timestamp", 0, "TIMESTAMP '1970-01-01 00:00:00Z'"),
+        ("timestamp", -62_135_596_800, "TIMESTAMP '0001-01-01 00:00:00Z'"),
+        ("timestamp", -62_135_596_801, "timestamp_seconds(-62135596801)"),
+        ("timestamp_ntz", 253_402_300_799, "TIMESTAMP_NTZ '9999-12-31 23:59:59'"),
+        ("timestamp_ntz", 253_402_300_800, "cast(timestamp_seconds(253402300800) as timestamp_ntz)"),
+        ("date", 1, "DATE '1970-01-02'"),
+        ("date", -86_400, "DATE '1969-12-31'"),
+        ("date", 2**62, f"date_from_unix_date({-(-(2**62) // 86_400)})"),
+        ("byte", 7, "7"),
+        ("long", MIN_POSITION, "(-9223372036854775807 - 1)"),
+    ],
+)
+def test_a_literal_is_the_smallest_value_with_that_position(name: str, position: int, text: str) -> None:
+    assert POSITIONS[name].literal(position) == text
+
+
+def test_every_type_is_known_by_the_names_it_has() -> None:
+    for kind in COLUMN_TYPES:
+        assert column_type(kind.name) == kind
+        assert kind.arrow, kind.name
+    assert {column_type("decimal(9,2)"), column_type("decimal(9, 2)")} & {None} == set()
+    assert [column_type(odd) for odd in ("decimal(9)", "decimals", "variant", "", {"type": "struct"}, None)] == [
+        None
+    ] * 6
+    assert arrow_type(pa.list_(pa.int64())) is None and arrow_type(pa.null()) is None
+
+
+def test_what_can_carry_positions_is_said_by_the_list() -> None:
+    schema = '{"type":"struct","fields":[{"name":"at","type":"timestamp","metadata":{}},{"name":"s","type":"string"}]}'
+    assert position_field(schema, PositionColumn("at", "second")).kind == TIMESTAMP
+    with pytest.raises(SourceError, match=r"'s' is a string; .*'second' need a timestamp, a date or an integer column"):
+        position_field(schema, PositionColumn("s", "second"))
+    with pytest.raises(SourceError, match=r"'at' is a timestamp; .*'block' need an integer column"):
+        position_field(schema, PositionColumn("at", "block"))
