@@ -9,13 +9,16 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import types as spark
 
+from penstock.engine.rows.columns import fitted, target_schema
 from penstock.engine.values import arrow_positions
 from penstock.engine.values.arrow_positions import maybe_rounded_up, positions, raw_position, stored_positions
 from penstock.engine.values.column_types import COLUMN_TYPES, LONG, TIMESTAMP, PositionType, arrow_type, column_type
 from penstock.engine.values.files import PositionColumn
 from penstock.engine.values.positions import PositionField, position_field
-from penstock.errors import EngineError, SourceError
+from penstock.engine.values.schemas import nullable, unknown_type
+from penstock.errors import EngineError, QueryError, SourceError
 from penstock.values.intervals import MIN_POSITION
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -133,3 +136,72 @@ def test_what_can_carry_positions_is_said_by_the_list() -> None:
         position_field(schema, PositionColumn("s", "second"))
     with pytest.raises(SourceError, match=r"'at' is a timestamp; .*'block' need an integer column"):
         position_field(schema, PositionColumn("at", "block"))
+
+
+WIDER = [("byte", "short"), ("byte", "long"), ("integer", "long"), ("float", "double")]
+WIDER += [("decimal(9,2)", "decimal(10,3)"), ("decimal(9,2)", "decimal(9,2)")]
+NOT_WIDER = [
+    ("long", "integer"),
+    ("long", "long"),
+    ("double", "float"),
+    ("integer", "double"),
+    ("integer", "decimal(38,0)"),
+]
+NOT_WIDER += [
+    ("decimal(9,2)", "decimal(10,4)"),
+    ("string", "binary"),
+    ("date", "timestamp"),
+    ("timestamp", "timestamp_ntz"),
+]
+
+
+@pytest.mark.parametrize(("narrow", "wide"), [*WIDER, *NOT_WIDER])
+def test_a_type_widens_to_those_that_hold_all_its_values(narrow: str, wide: str) -> None:
+    known, other = column_type(narrow), column_type(wide)
+    assert known is not None and other is not None
+    assert known.widens_to(other) == ((narrow, wide) in WIDER)
+
+
+def struct(**columns: object) -> dict[str, object]:
+    return {"type": "struct", "fields": [{"name": name, "type": kind} for name, kind in columns.items()]}
+
+
+def test_a_type_that_is_not_in_the_list_is_found_wherever_it_is() -> None:
+    inner = struct(fine="long", odd="variant")
+    listed = {"type": "array", "elementType": inner}
+    mapped = {"type": "map", "keyType": "string", "valueType": listed}
+    for kind in (inner, listed, mapped):
+        assert unknown_type("a", kind) == ("a.odd", "variant")
+    assert unknown_type("a", {"type": "udt", "class": "x"}) == ("a", {"type": "udt", "class": "x"})
+    assert all(unknown_type("a", struct(b=kind.name)) is None for kind in COLUMN_TYPES)
+
+
+def test_nothing_of_a_nullable_type_is_required() -> None:
+    strict = {
+        "type": "map",
+        "keyType": "string",
+        "valueContainsNull": False,
+        "valueType": {
+            "type": "array",
+            "containsNull": False,
+            "elementType": {"type": "struct", "fields": [{"name": "b", "type": "long", "nullable": False}]},
+        },
+    }
+    assert "False" not in repr(nullable(strict))
+
+
+def test_spark_can_store_what_the_list_has_and_nothing_else() -> None:
+    every = [spark._parse_datatype_json_value(kind.name) for kind in COLUMN_TYPES]
+    schema = spark.StructType([spark.StructField(f"c{number}", kind) for number, kind in enumerate(every)])
+    assert target_schema(schema, None, add_columns=True) == schema
+    for odd, name in ((spark.NullType(), "void"), (spark.VariantType(), "variant"), (spark.TimeType(), r"time\(6\)")):
+        nested = spark.StructType([spark.StructField("a", spark.ArrayType(odd))])
+        with pytest.raises(QueryError, match=f"column a is of type {name}, which cannot be stored"):
+            target_schema(nested, None, add_columns=True)
+
+
+def test_a_column_of_a_query_is_widened_to_the_tables() -> None:
+    narrow, wide = (spark.StructType([spark.StructField("a", kind)]) for kind in (spark.ByteType(), spark.LongType()))
+    assert fitted(narrow, wide) == ["cast(`a` as bigint) as `a`"]
+    with pytest.raises(QueryError, match="column a is bigint in the query and tinyint in the table"):
+        fitted(wide, narrow)

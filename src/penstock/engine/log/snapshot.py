@@ -13,13 +13,13 @@ from deltalake.exceptions import DeltaError
 from penstock.engine.log.handle import open_table, trouble
 from penstock.engine.log.storage import Storage, is_absolute
 from penstock.engine.values.arrow_positions import maybe_rounded_up, positions
+from penstock.engine.values.column_types import COLUMN_TYPES, column_type
 from penstock.engine.values.files import RUN, DataFile, PositionColumn, TableSnapshot
 from penstock.engine.values.positions import PositionField, position_field
 
-_PLAIN_FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "columnMapping"}
+_PLAIN_FEATURES = {"v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "columnMapping"}
 """Reader features that leave the Parquet files as they look; the last two are judged by their use."""
-_HIVE_TYPES = {"string", "byte", "short", "integer", "long", "date"}
-"""Partition values of these types are spelled alike in the log and in a Hive-style path."""
+_PLAIN_FEATURES |= {kind.feature for kind in COLUMN_TYPES if kind.feature is not None}
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -145,7 +145,8 @@ def _needs_delta_reader(
         return "deletion vectors"
     types = {field["name"]: field["type"] for field in json.loads(schema_json)["fields"]}
     for name in partition_columns:
-        if types[name] not in _HIVE_TYPES:
+        kind = column_type(types[name])
+        if kind is None or not kind.same_in_paths:
             return f"the partition column {name} of type {types[name]}"
     return next((why for file in files if (why := _odd_path(file, partition_columns))), None)
 

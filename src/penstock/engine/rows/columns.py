@@ -6,14 +6,15 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from penstock.engine.values.column_types import column_type
 from penstock.engine.values.predicate import quoted
+from penstock.engine.values.schemas import shown, unknown_type
 from penstock.errors import QueryError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
-_WHOLE = ("byte", "short", "integer", "long")
 
 
 def target_schema(new: StructType, table: StructType | None, add_columns: bool) -> StructType:
@@ -77,23 +78,12 @@ def _check(new: StructType) -> None:
             raise QueryError(
                 f"a Delta column cannot be named {field.name!r}", hint="give it an alias without blanks or ,;{}()="
             )
-        odd = _unstorable(field.dataType)
+        odd = unknown_type(field.name, field.jsonValue()["type"])
         if odd is not None:
-            wanted = f"cast(… as string) as {field.name}"
-            raise QueryError(f"column {field.name} is of type {odd}, which cannot be stored", hint=f"write {wanted}")
-
-
-def _unstorable(kind: DataType) -> str | None:
-    from pyspark.sql import types as t
-
-    if isinstance(kind, t.StructType):
-        return next((odd for field in kind.fields if (odd := _unstorable(field.dataType))), None)
-    if isinstance(kind, t.ArrayType):
-        return _unstorable(kind.elementType)
-    if isinstance(kind, t.MapType):
-        return _unstorable(kind.keyType) or _unstorable(kind.valueType)
-    plain = (t.StringType, t.BinaryType, t.BooleanType, t.NumericType, t.DateType, t.TimestampType, t.TimestampNTZType)
-    return None if isinstance(kind, plain) else kind.simpleString()
+            raise QueryError(
+                f"column {odd[0]} is of type {shown(odd[1])}, which cannot be stored",
+                hint=f"write cast(… as string) as {field.name}",
+            )
 
 
 def _same(one: DataType, other: DataType) -> bool:
@@ -102,11 +92,5 @@ def _same(one: DataType, other: DataType) -> bool:
 
 def _widens(narrow: DataType, wide: DataType) -> bool:
     """Whether every value of `narrow` is a value of `wide`."""
-    from pyspark.sql.types import DecimalType
-
-    one, other = narrow.typeName(), wide.typeName()
-    if one in _WHOLE and other in _WHOLE:
-        return _WHOLE.index(one) < _WHOLE.index(other)
-    if isinstance(narrow, DecimalType) and isinstance(wide, DecimalType):
-        return wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale
-    return (one, other) == ("float", "double")
+    known, other = column_type(narrow.jsonValue()), column_type(wide.jsonValue())
+    return known is not None and other is not None and known.widens_to(other)

@@ -10,10 +10,9 @@ from deltalake import Field, Schema
 from penstock.engine.rows.statistics import INDEXED_COLUMNS
 from penstock.engine.values.files import PositionColumn
 from penstock.engine.values.positions import position_field
+from penstock.engine.values.schemas import nullable, nullable_field, shown, unknown_type
 from penstock.errors import QueryError, SourceError
 
-_TYPES = {"string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "timestamp"}
-_TYPES |= {"timestamp_ntz"}
 _FORBIDDEN = set(" ,;{}()\n\t=")
 """Delta refuses these in a column's name unless the table maps its columns."""
 
@@ -29,7 +28,7 @@ def storable(schema_json: str, position: PositionColumn) -> Schema:
         position_field(schema_json, position)
     except SourceError as error:
         raise QueryError(f"the query's result: {error.message}", hint="select the position column") from error
-    return Schema.from_json(json.dumps({"type": "struct", "fields": [_relaxed(field) for field in fields]}))
+    return Schema.from_json(json.dumps({"type": "struct", "fields": [nullable_field(field) for field in fields]}))
 
 
 def indexed_columns(schema: Schema, position: PositionColumn) -> int:
@@ -52,7 +51,7 @@ def columns_to_add(table: Schema, rows: Schema, may_add: bool) -> list[Field]:
             raise QueryError(f"the column {name!r} is spelled {known!r} in the table", hint="use the table's spelling")
         if known is not None and ours[known] != type_:
             raise QueryError(
-                f"the column {name!r} is now {_shown(type_)}, but {_shown(ours[name])} in the table",
+                f"the column {name!r} is now {shown(type_)}, but {shown(ours[name])} in the table",
                 hint="cast it, or rebuild the model",
             )
     new, gone = [n for n in theirs if n not in ours], [n for n in ours if n not in theirs]
@@ -63,11 +62,7 @@ def columns_to_add(table: Schema, rows: Schema, may_add: bool) -> list[Field]:
 
 
 def _by_name(schema: Schema) -> Mapping[str, object]:
-    return {field["name"]: _relaxed(field)["type"] for field in json.loads(schema.to_json())["fields"]}
-
-
-def _shown(type_: object) -> str:
-    return type_ if isinstance(type_, str) else json.dumps(type_)
+    return {field["name"]: nullable(field["type"]) for field in json.loads(schema.to_json())["fields"]}
 
 
 def _check_name(name: str, seen: set[str]) -> None:
@@ -79,36 +74,9 @@ def _check_name(name: str, seen: set[str]) -> None:
 
 
 def _check_type(column: str, type_: object) -> None:
-    match type_:
-        case {"type": "struct", "fields": list(fields)}:
-            for field in fields:
-                _check_type(f"{column}.{field['name']}", field["type"])
-        case {"type": "array", "elementType": element}:
-            _check_type(column, element)
-        case {"type": "map", "keyType": key, "valueType": value}:
-            _check_type(column, key)
-            _check_type(column, value)
-        case str() if type_ in _TYPES or type_.startswith("decimal("):
-            return
-        case _:
-            raise QueryError(f"the column {column!r} has the type {_shown(type_)}, which is not stored", hint="cast it")
-
-
-def _relaxed(field: Mapping[str, object]) -> dict[str, object]:
-    return {"name": field["name"], "type": _relaxed_type(field["type"]), "nullable": True, "metadata": {}}
-
-
-def _relaxed_type(type_: object) -> object:
-    match type_:
-        case {"type": "struct", "fields": list(fields)}:
-            return {"type": "struct", "fields": [_relaxed(field) for field in fields]}
-        case {"type": "array", "elementType": element}:
-            return {"type": "array", "elementType": _relaxed_type(element), "containsNull": True}
-        case {"type": "map", "keyType": key, "valueType": value}:
-            inner = {"keyType": _relaxed_type(key), "valueType": _relaxed_type(value)}
-            return {"type": "map", **inner, "valueContainsNull": True}
-        case _:
-            return type_
+    odd = unknown_type(column, type_)
+    if odd is not None:
+        raise QueryError(f"the column {odd[0]!r} has the type {shown(odd[1])}, which is not stored", hint="cast it")
 
 
 def _leaf_names(field: Mapping[str, object]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from penstock.engine.values.files import DataFile, PositionColumn, TableSnapshot
 from penstock.engine.values.job import InputRead, StagedFile
 from penstock.engine.values.positions import position_field
 from penstock.engine.values.predicate import inside, quoted
+from penstock.engine.values.schemas import nullable, unknown_type
 from penstock.errors import EngineError
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ _PATTERN = re.compile(r"[{}\[\]*?\\]")
 MOST_FILES = 2000
 MOST_FILES_AFAR = 200
 """Spark looks at every path it is given, one by one; beyond so many its Delta reader is quicker."""
-_PLAIN = {"string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "timestamp"}
-_PLAIN |= {"timestamp_ntz"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +95,7 @@ def needs_delta_reader(snapshot: TableSnapshot, files: tuple[DataFile, ...]) -> 
         return snapshot.needs_delta_reader
     if len(files) > (MOST_FILES if local_path(snapshot.location) is not None else MOST_FILES_AFAR):
         return f"{len(files)} files"
-    if not _plain(json.loads(snapshot.schema_json)):
+    if unknown_type("", json.loads(snapshot.schema_json)) is not None:
         return "column types"
     if _PADDED.search(snapshot.schema_json):
         return "columns of type char, which are padded as they are read"
@@ -152,7 +150,7 @@ def plain_schema(schema_json: str) -> StructType:
     """The schema without Delta's notes, everything nullable: older files may lack newer columns."""
     from pyspark.sql.types import StructType
 
-    plain = _plain_json(json.loads(schema_json))
+    plain = nullable(json.loads(schema_json))
     assert isinstance(plain, dict)  # noqa: S101
     return StructType.fromJson(plain)
 
@@ -172,36 +170,3 @@ def spark_path(location: str) -> str:
 def _literally(path: str) -> str:
     """The path escaped, for Spark takes every path it reads for a pattern."""
     return _PATTERN.sub(r"\\\g<0>", path)
-
-
-def _plain(kind: object) -> bool:
-    if isinstance(kind, str):
-        return kind in _PLAIN or kind.startswith("decimal(")
-    if not isinstance(kind, Mapping):
-        return False
-    match kind.get("type"):
-        case "struct":
-            return all(_plain(field["type"]) for field in kind["fields"])
-        case "array":
-            return _plain(kind["elementType"])
-        case "map":
-            return _plain(kind["keyType"]) and _plain(kind["valueType"])
-    return False
-
-
-def _plain_json(kind: object) -> object:
-    if not isinstance(kind, Mapping):
-        return kind
-    match kind.get("type"):
-        case "struct":
-            fields = [
-                {"name": f["name"], "type": _plain_json(f["type"]), "nullable": True, "metadata": {}}
-                for f in kind["fields"]
-            ]
-            return {"type": "struct", "fields": fields}
-        case "array":
-            return {"type": "array", "elementType": _plain_json(kind["elementType"]), "containsNull": True}
-        case "map":
-            key, value = _plain_json(kind["keyType"]), _plain_json(kind["valueType"])
-            return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
-    return kind

@@ -28,7 +28,7 @@ _DECIMALS = Context(prec=38)
 """Delta's longest: the default of 28 digits would round a bound inwards."""
 _LOG_ROUNDING = timedelta(milliseconds=1)
 """Statistics of moments are in milliseconds, and not every writer rounds the greatest one up."""
-_DECIMAL = re.compile(r"decimal(?:\((\d+),\s*(\d+)\))?")
+_DECIMAL = re.compile(r"decimal(?:\((\d+),\s*(-?\d+)\))?")
 _WORD = re.compile(r"\w+")
 
 
@@ -270,7 +270,7 @@ class FloatingPoint(ColumnType):
 
 @dataclass(frozen=True, slots=True)
 class DecimalNumber(ColumnType):
-    precision: int = 38
+    precision: int = 10
     scale: int = 0
 
     arrow: ClassVar[str] = "decimal32 decimal64 decimal128 decimal256"
