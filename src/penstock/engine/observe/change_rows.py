@@ -11,9 +11,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.engine.observe.deletion_vectors import Part
-from penstock.engine.observe.file_rows import LEGACY, LogScan, NoRowsToRead, opened, positions_in
+from penstock.engine.observe.file_rows import LogScan, NoRowsToRead, opened, positions_in
 from penstock.engine.rows.changed_ranges import either
 from penstock.engine.rows.multisets import POSITION, WEIGHT, Sides, drop_pairs, equal_rows, summed_rows
+from penstock.engine.rows.statistics import LEGACY
+from penstock.engine.values.column_types import arrow_type
 from penstock.engine.values.plain_types import plain_type
 
 MOST_HELD_BYTES, FEW_HELD_BYTES = 512 * 2**20, 32 * 2**20
@@ -306,7 +308,7 @@ def _fitted(rows: pa.Table, partition: Mapping[str, str | None], schema: pa.Sche
         if one.name in partition:
             columns.append(pa.repeat(pa.scalar(partition[one.name], pa.string()), rows.num_rows))
         elif one.name in rows.column_names:
-            columns.append(rows.column(one.name).cast(one.type, safe=not pa.types.is_timestamp(one.type)))
+            columns.append(_cast(rows.column(one.name), one.type))
         else:
             columns.append(pa.nulls(rows.num_rows, one.type))
     return pa.table(columns, schema=schema)
@@ -323,11 +325,14 @@ def _common(schemas: Sequence[pa.Schema]) -> pa.Schema:
     return pa.schema(found.items())
 
 
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    known = arrow_type(kind)
+    return column.cast(kind) if known is None else known.cast(column, kind)
+
+
 def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    if pa.types.is_integer(one) and pa.types.is_integer(other):
-        return pa.int64()
-    if pa.types.is_floating(one) and pa.types.is_floating(other):
-        return pa.float64()
-    if pa.types.is_decimal(one) and pa.types.is_decimal(other) and one.scale == other.scale:
-        return pa.decimal128(max(one.precision, other.precision), one.scale)
-    raise NoRowsToRead
+    known = arrow_type(one)
+    wide = known.common(one, other) if known is not None and known is arrow_type(other) else None
+    if wide is None:
+        raise NoRowsToRead
+    return wide

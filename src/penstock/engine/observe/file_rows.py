@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from penstock.engine.log.storage import Storage, place
 from penstock.engine.rows.changed_ranges import Span
-from penstock.engine.rows.statistics import PositionRange, footer, position_range
+from penstock.engine.rows.statistics import LEGACY, PositionRange, footer, position_range
 from penstock.engine.values.arrow_positions import positions
 from penstock.engine.values.files import DataFile, PositionColumn
 from penstock.engine.values.positions import PositionField
@@ -28,8 +28,6 @@ MOST_BYTES = 2**30
 MOST_MASK_BYTES = 64 * 2**20
 """Deletion vectors take one bit of memory per row."""
 MOST_FOOTERS = 1000
-LEGACY = b"org.apache.spark.legacyDateTime"
-"""Old Spark wrote times and dates in a calendar of its own, and marked the files."""
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from penstock.engine.log.storage import Storage, place, reading
 from penstock.engine.values.arrow_positions import stored_positions
+from penstock.engine.values.column_types import arrow_type
 from penstock.engine.values.positions import PositionField
 from penstock.values.changes import joined
 from penstock.values.intervals import Interval, IntervalSet
@@ -67,8 +68,9 @@ def values_of(table: pa.Table, name: str) -> list[object]:
     if name not in table.column_names:
         return [None] * table.num_rows
     column = table.column(name)
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+    kind = arrow_type(column.type)
+    if kind is not None:
+        return kind.values(column)
     values: list[object] = column.to_pylist()
     if pa.types.is_map(column.type):
         # two maps are equal whatever the order of their keys

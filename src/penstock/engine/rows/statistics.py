@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
-from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -15,17 +12,15 @@ import pyarrow.parquet as pq
 
 from penstock.engine.log.storage import Storage, place
 from penstock.engine.values.arrow_positions import raw_position
+from penstock.engine.values.column_types import ColumnType, arrow_type
 from penstock.engine.values.files import PositionColumn
 from penstock.engine.values.job import StagedFile
 from penstock.errors import EngineError, QueryError, SourceError
 
 INDEXED_COLUMNS = 32
 """Delta's readers look at the statistics of this many leading columns."""
-STRING_LENGTH = 32
-_DECIMALS = Context(prec=38)
-"""Delta's longest: the default of 28 digits would round a bound inwards."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+LEGACY = b"org.apache.spark.legacyDateTime"
+"""Old Spark wrote times and dates in a calendar of its own, and marked the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +45,7 @@ class Leaf:
 
     path: tuple[str, ...]
     type: pa.DataType
+    kind: ColumnType | None
     index: int
 
 
@@ -123,7 +119,7 @@ def delta_statistics(read: Footer, position: PositionColumn) -> str:
         extent = _extent(read.metadata, leaf)
         if extent.nulls is not None:
             nulls[leaf.path] = str(extent.nulls)
-        if extent.least is None or (pa.types.is_floating(leaf.type) and not _trusts_floats(read.metadata)):
+        if extent.least is None or _is_doubtful(leaf, read.metadata):
             continue
         low, high = rounded_down(extent.least, leaf.type), rounded_up(extent.greatest, leaf.type)
         # Both or neither: delta-rs's Arrow dataset hides every row from a filter on a column with one bound only.
@@ -135,65 +131,14 @@ def delta_statistics(read: Footer, position: PositionColumn) -> str:
 
 def rounded_down(value: object, type_: pa.DataType) -> str | None:
     """JSON of a value not above `value`; None when there is none."""
-    if isinstance(value, str):
-        return json.dumps(value[:STRING_LENGTH])
-    if pa.types.is_timestamp(type_) and isinstance(value, int):
-        return _moment(value * 1_000 // _PER_SECOND[type_.unit], type_)
-    return _exact(value, type_)
+    kind = arrow_type(type_)
+    return None if kind is None else kind.json_below(value, type_)
 
 
 def rounded_up(value: object, type_: pa.DataType) -> str | None:
     """JSON of a value not below `value`; None when there is none."""
-    if isinstance(value, str):
-        return _string_above(value)
-    if pa.types.is_timestamp(type_) and isinstance(value, int):
-        return _moment(-(-value * 1_000 // _PER_SECOND[type_.unit]), type_)
-    return _exact(value, type_)
-
-
-def _exact(value: object, type_: pa.DataType) -> str | None:
-    text: str | None = None
-    match value:
-        case bool():
-            text = "true" if value else "false"
-        case int() if pa.types.is_date(type_):
-            text = _day(value)
-        case int():
-            text = str(value)
-        case float() if math.isfinite(value):
-            text = repr(value)
-        case Decimal():
-            text = format(value, "f")
-    return text
-
-
-def _day(days: int) -> str | None:
-    try:
-        return json.dumps((date(1970, 1, 1) + timedelta(days=days)).isoformat())
-    except OverflowError:
-        return None
-
-
-def _moment(millis: int, type_: pa.DataType) -> str | None:
-    try:
-        moment = _EPOCH + timedelta(milliseconds=millis)
-    except OverflowError:
-        return None
-    text = moment.replace(tzinfo=None).isoformat(timespec="milliseconds")
-    return json.dumps(text + "Z" if type_.tz is not None else text)
-
-
-def _string_above(value: str) -> str | None:
-    if len(value) <= STRING_LENGTH:
-        return json.dumps(value)
-    kept = value[:STRING_LENGTH]
-    while kept:
-        last = ord(kept[-1])
-        if last < 0x10FFFF:
-            # Surrogates are no characters: the next one after U+D7FF is U+E000.
-            return json.dumps(kept[:-1] + chr(0xE000 if last == 0xD7FF else last + 1))
-        kept = kept[:-1]
-    return None
+    kind = arrow_type(type_)
+    return None if kind is None else kind.json_above(value, type_)
 
 
 def _extent(metadata: pq.FileMetaData, leaf: Leaf) -> Extent:
@@ -209,9 +154,9 @@ def _extent(metadata: pq.FileMetaData, leaf: Leaf) -> Extent:
         nulls = None if nulls is None or count is None else nulls + count
         if count == metadata.row_group(group).num_rows:
             continue
-        low = _value(found.min_raw, leaf.type) if found is not None and found.has_min_max else None
-        high = _value(found.max_raw, leaf.type) if found is not None and found.has_min_max else None
-        if low is None or high is None or _is_rebased(metadata, leaf.type):
+        low = _value(found.min_raw, leaf) if found is not None and found.has_min_max else None
+        high = _value(found.max_raw, leaf) if found is not None and found.has_min_max else None
+        if low is None or high is None or _is_rebased(metadata, leaf):
             return Extent(None, None, None)
         least.append(low)
         greatest.append(high)
@@ -220,20 +165,13 @@ def _extent(metadata: pq.FileMetaData, leaf: Leaf) -> Extent:
     return Extent(min(least), max(greatest), nulls)
 
 
-def _value(raw: object, type_: pa.DataType) -> object:
+def _value(raw: object, leaf: Leaf) -> object:
     """A raw statistic as the column's own value; None for what we give no statistics of."""
-    if pa.types.is_decimal(type_):
-        unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
-        return Decimal(unscaled).scaleb(-type_.scale, _DECIMALS) if isinstance(unscaled, int) else None
-    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
-        try:
-            return raw.decode() if isinstance(raw, bytes) else None
-        except UnicodeDecodeError:
-            return None
-    if pa.types.is_floating(type_):
-        return raw if isinstance(raw, float) and not math.isnan(raw) else None
-    known = pa.types.is_integer(type_) or pa.types.is_date32(type_) or pa.types.is_timestamp(type_)
-    return raw if (known or pa.types.is_boolean(type_)) and isinstance(raw, int) else None
+    return None if leaf.kind is None else leaf.kind.footer_value(raw, leaf.type)
+
+
+def _is_doubtful(leaf: Leaf, metadata: pq.FileMetaData) -> bool:
+    return leaf.kind is not None and leaf.kind.may_be_nan and not _trusts_floats(metadata)
 
 
 def _trusts_floats(metadata: pq.FileMetaData) -> bool:
@@ -241,10 +179,8 @@ def _trusts_floats(metadata: pq.FileMetaData) -> bool:
     return (metadata.created_by or "").startswith("parquet-mr")
 
 
-def _is_rebased(metadata: pq.FileMetaData, type_: pa.DataType) -> bool:
-    """Old Spark wrote times and dates in a calendar of its own."""
-    timed = pa.types.is_timestamp(type_) or pa.types.is_date(type_)
-    return timed and b"org.apache.spark.legacyDateTime" in (metadata.metadata or {})
+def _is_rebased(metadata: pq.FileMetaData, leaf: Leaf) -> bool:
+    return leaf.kind is not None and leaf.kind.is_time and LEGACY in (metadata.metadata or {})
 
 
 def _leaves(metadata: pq.FileMetaData) -> Iterator[Leaf]:
@@ -252,7 +188,7 @@ def _leaves(metadata: pq.FileMetaData) -> Iterator[Leaf]:
     for field in metadata.schema.to_arrow_schema():
         for path, type_ in _below((field.name,), field.type):
             if type_ is not None:
-                yield Leaf(path, type_, index)
+                yield Leaf(path, type_, arrow_type(type_), index)
             index += 1
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from urllib.parse import unquote
@@ -15,12 +14,9 @@ import pyarrow.compute as pc
 
 from penstock.engine.log.handle import open_table
 from penstock.engine.log.storage import Storage
+from penstock.engine.values.column_types import column_type
 from penstock.engine.values.files import DataFile, TableSnapshot
 from penstock.engine.values.job import StagedFile
-
-_AS_THEY_ARE = ("byte", "short", "integer", "long", "string", "boolean")
-_ROUNDING = timedelta(milliseconds=1)
-"""Statistics of moments are in milliseconds, and not every writer rounds the greatest one up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,22 +95,11 @@ def _statistics(actions: pa.Table, group: str, name: str) -> list[Any]:
 def _span(least: Any, greatest: Any, nulls: int | None, *, rows: int | None, kind: str) -> Span | None:
     if nulls is not None and nulls == rows:
         return Span(None, None, nulls=True)
+    known = column_type(kind)
+    if known is None or least is None or greatest is None:
+        return None
     try:
-        low, high = _value(least, kind), _value(greatest, kind)
-        high = high + _ROUNDING if isinstance(high, datetime) else high
-    except (ValueError, OverflowError, ArithmeticError):
+        bounds = known.log_bounds(least, greatest)
+    except (TypeError, ValueError, ArithmeticError):
         return None
-    return None if low is None or high is None else Span(low, high, nulls != 0)
-
-
-def _value(given: Any, kind: str) -> object:
-    """A statistic as a value that has an order; None where there is none, as for doubles, of which NaN is one."""
-    if given is None:
-        return None
-    if kind in _AS_THEY_ARE:
-        return given
-    if kind == "date":
-        return date.fromisoformat(given) if isinstance(given, str) else given
-    if kind in ("timestamp", "timestamp_ntz"):
-        return datetime.fromisoformat(given) if isinstance(given, str) else given
-    return Decimal(given) if kind.startswith("decimal(") else None
+    return None if bounds is None else Span(*bounds, nulls != 0)

@@ -17,6 +17,7 @@ from penstock.engine.spark.read import Reader
 from penstock.engine.spark.session import Session
 from penstock.engine.stage.query_rows import ask, fitted_rows, inside_its_chunk, key_columns, output_position, untagged
 from penstock.engine.stage.replaced_files import Target
+from penstock.engine.values.column_types import column_type
 from penstock.engine.values.job import InputRead, Job
 from penstock.engine.values.predicate import as_position, index, quoted
 from penstock.values.intervals import Interval, IntervalSet
@@ -200,10 +201,8 @@ def _sums(*expressions: str) -> list[Column]:
 
 def _rounded(expression: str, kind: DataType) -> str:
     """An equal scalar for equal values, doubles at 12 digits."""
-    if kind.typeName() in ("double", "float"):
-        # adding zero makes -0.0 what it equals
-        return f"format_string('%.11e', cast({expression} as double) + 0.0D)"
-    return comparable(expression, kind)
+    known = column_type(kind.jsonValue())
+    return comparable(expression, kind) if known is None else known.sql_compared(expression)
 
 
 def _unpaired(found: list[_Difference]) -> list[_Difference]:

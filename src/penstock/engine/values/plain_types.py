@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from penstock.engine.values.column_types import arrow_type
+
 
 def plain_table(rows: pa.Table) -> pa.Table:
     """The same rows in columns of plain types."""
@@ -12,18 +14,13 @@ def plain_table(rows: pa.Table) -> pa.Table:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The one of several that mean the same; Spark has no nanoseconds."""
-    types = pa.types
-    if types.is_timestamp(kind):
-        return pa.timestamp("us", kind.tz)
-    if types.is_dictionary(kind):
+    """The one of several that mean the same."""
+    known = arrow_type(kind)
+    if known is not None:
+        return known.plain(kind)
+    if pa.types.is_dictionary(kind):
         return plain_type(kind.value_type)
-    if types.is_nested(kind):
-        return _nested(kind)
-    if types.is_large_string(kind) or types.is_string_view(kind):
-        return pa.string()
-    binary = types.is_large_binary(kind) or types.is_binary_view(kind) or types.is_fixed_size_binary(kind)
-    return pa.binary() if binary else kind
+    return _nested(kind) if pa.types.is_nested(kind) else kind
 
 
 def _nested(kind: pa.DataType) -> pa.DataType:
