@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -205,3 +207,37 @@ def test_a_column_of_a_query_is_widened_to_the_tables() -> None:
     assert fitted(narrow, wide) == ["cast(`a` as bigint) as `a`"]
     with pytest.raises(QueryError, match="column a is bigint in the query and tinyint in the table"):
         fitted(wide, narrow)
+
+
+SOURCE = Path(arrow_positions.__file__).parents[2]
+NAMES = {kind.name for kind in COLUMN_TYPES}
+SHAPES = {"is_nested", "is_struct", "is_map", "is_list", "is_large_list", "is_dictionary", "is_null"}
+ELSEWHERE = {
+    "engine/log/probe.py": {"integer"},  # a table to try a store with
+    "engine/spark/query_rules.py": {"date"},  # what a sequence in a query counts
+    # how Arrow lays values out in memory, whatever they mean
+    "engine/rows/flat.py": {"is_floating", "is_boolean", "is_string", "is_binary", "is_integer"},
+    "engine/rows/hints.py": {"is_string", "is_binary", "is_boolean", "is_decimal", "is_temporal"},
+    "engine/rows/runs.py": {"is_integer", "is_temporal"},
+    "engine/values/arrow_positions.py": {"is_integer"},
+}
+
+
+def types_named(text: str) -> set[str]:
+    """The column types that a module tells from others, by name or by Arrow's tests."""
+    nodes = list(ast.walk(ast.parse(text)))
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    tests = {node.attr for node in nodes if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "pa.types"}
+    return (texts & NAMES) | (tests - SHAPES)
+
+
+def test_no_other_module_tells_one_type_from_another() -> None:
+    files = [file for room in ("engine", "runtime", "answers") for file in (SOURCE / room).rglob("*.py")]
+    named = {str(file.relative_to(SOURCE)): types_named(file.read_text(encoding="utf-8")) for file in files}
+    assert named.pop("engine/values/column_types.py") >= NAMES
+    assert {path: types for path, types in named.items() if types} == ELSEWHERE
+
+
+def test_control_a_second_list_is_found_out() -> None:
+    planted = 'PLAIN = {"long", "date"}\nif pa.types.is_timestamp(kind) and not pa.types.is_nested(kind): ...'
+    assert types_named(planted) == {"long", "date", "is_timestamp"}
