@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as spark
 
 from penstock.engine.rows.columns import fitted, target_schema
+from penstock.engine.spark.scan import bound
 from penstock.engine.values import arrow_positions
 from penstock.engine.values.arrow_positions import maybe_rounded_up, positions, raw_position, stored_positions
 from penstock.engine.values.column_types import COLUMN_TYPES, LONG, TIMESTAMP, PositionType, arrow_type, column_type
@@ -90,6 +92,28 @@ def test_a_column_of_another_type_tells_no_positions(values: list[object]) -> No
 @pytest.mark.parametrize("arrow", [pa.string(), pa.float64(), pa.bool_(), pa.decimal128(9, 0), pa.time64("us")])
 def test_values_of_other_types_tell_no_position(arrow: pa.DataType) -> None:
     assert raw_position(1, arrow) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "position"),
+    [
+        (pa.scalar(datetime(1969, 12, 31, 23, 59, 59, 1, tzinfo=UTC)), -1),
+        (pa.scalar(datetime(1970, 1, 1, 0, 0, 7)), 7),  # noqa: DTZ001
+        (pa.scalar(date(1970, 1, 2)), 86_400),
+        (pa.scalar(7, pa.int32()), 7),
+        (pa.scalar(2**62, pa.timestamp("us", "UTC")), 2**62 // 10**6),  # beyond the years that Python has
+        (pa.scalar(None), None),
+        (pa.scalar(None, pa.string()), None),
+    ],
+)
+def test_a_bounds_query_may_give_any_type_that_carries_positions(value: pa.Scalar, position: int | None) -> None:
+    assert bound(pa.chunked_array([pa.array([value], value.type)])) == position
+
+
+@pytest.mark.parametrize("value", [True, 1.5, "1", Decimal(1), timedelta(1)])
+def test_any_other_bound_is_refused(value: object) -> None:
+    with pytest.raises(SourceError, match="a bound must be a timestamp, a date or an integer, not "):
+        bound(pa.chunked_array([pa.array([value])]))
 
 
 def test_only_a_moment_on_a_whole_second_may_have_been_rounded_up() -> None:
