@@ -110,7 +110,7 @@ def test_a_run_tells_whose_change_it_repairs_and_where_once(trial: Deployment) -
     heard = Heard()
     trial.run(progress=heard)
     assert heard.notes == [
-        f"t.copy: UPDATE by another program changed it at snapshot {snapshot}: [33, 34) is computed again"
+        f"t.copy: UPDATE by another program changed it at snapshot {snapshot}: [33, 34) is recomputed"
     ]
     again = Heard()
     trial.run(progress=again)
@@ -213,7 +213,7 @@ def test_rows_that_others_put_where_nothing_is_covered_are_taken_out_and_reporte
     notes = Heard()
     assert trial.run(progress=notes).failed == 0
     [said] = notes.notes
-    assert "where nothing is covered" in said
+    assert "outside the covered ranges" in said
     assert "[15, 16) is recomputed" in said
     assert is_exact(trial)
     assert trial.run(progress=(again := Heard())).tasks == 0

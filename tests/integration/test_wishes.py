@@ -358,7 +358,7 @@ def test_a_change_that_was_seen_and_reported_is_computed_once(typed: Typed, tria
     assert is_right(trial)
     assert "reorg-12 is already recorded" in typed.invalidate("raw.numbers", start="12", end="14", key="reorg-12")
     again = typed.invalidate("raw.numbers", start="12", end="14", key="reported once more")
-    assert "everybody has read already" in again
+    assert "have read snapshot 8 already" in again
     assert "penstock rerun t.copy" in again
     assert since("copy") == [(10, 20)]
 
@@ -421,7 +421,7 @@ def test_a_lookup_whose_changes_are_ignored_says_so(typed: Typed, trial: Deploym
     commit(trial.landing("names"), {"n": [1], "name": ["one"]})
     trial.model("named", "select a.n, name from {{ ref('raw.numbers') }} a join {{ ref('raw.names') }} b on a.n = b.n")
     trial.run()
-    assert "take no notice" in typed.invalidate("raw.names")
+    assert "ignore its changes" in typed.invalidate("raw.names")
     with pytest.raises(UsageError, match="no position"):
         typed.invalidate("raw.names", start="1", end="2")
     trial.forget("named")
@@ -448,7 +448,7 @@ def test_what_was_made_of_rows_that_left_stays_and_a_rerun_says_so(
         typed.rerun("copy", start="5", end="6")
     assert caught.value.hint == "penstock rerun t.copy --reset builds it from the rows that are left"
     assert "no consumer of raw.numbers has computed" in typed.invalidate("raw.numbers", start="2", end="4")
-    with pytest.raises(UsageError, match="before 20 is lost"):
+    with pytest.raises(UsageError, match="before 20 are lost"):
         typed.rerun("copy", reset=True)
     assert trial.rows("copy") == held
     assert not any(trial.stale(name) for name in NAMES)
