@@ -19,13 +19,17 @@ MOST_MODULES = 16
 
 
 def defined(file: Path) -> set[str]:
-    """Functions, classes and methods, as `name` and `Class.name`."""
+    """Functions, classes, constants and methods, as `name` and `Class.name`."""
     names = set()
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.add(node.name)
         if isinstance(node, ast.ClassDef):
             names |= {f"{node.name}.{part.name}" for part in node.body if isinstance(part, ast.FunctionDef)}
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        names |= {target.id for target in targets if isinstance(target, ast.Name)}
     return names
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import assert_never
 
 from penstock.planner.readiness.observation import Observation
 from penstock.planner.readiness.ready import Readiness, joined, readiness, repair_readiness
@@ -42,6 +43,8 @@ class LaneWork:
                 if self.seen.model.schedules.backfill != "off":
                     newest_first = self.seen.model.fill.backfill == "newest"
                     yield from self._wanted_runs(MIN_POSITION, self.split, newest_first=newest_first)
+            case _:
+                assert_never(lane)
 
     def run_at(self, lane: Lane, at: int) -> Interval | None:
         """The run of a lane that holds `at`, found without going through all of them."""
@@ -59,6 +62,8 @@ class LaneWork:
                 if at >= self.split or self.seen.model.schedules.backfill == "off":
                     return None
                 windows = self.ready.windows(MIN_POSITION, self.split)
+            case _:
+                assert_never(lane)
         window = next((window for window in windows if window.start <= at < window.end), None)
         return None if window is None else self.wanted(window).part_at(at)
 
