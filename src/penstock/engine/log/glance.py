@@ -42,16 +42,16 @@ def marks(location: str, snapshots: Sequence[int], storage: Storage | None) -> l
     if local is not None:
         return [_local(f"{local}/_delta_log/{name}") for name in names]
     filesystem, folder = place(location, "_delta_log", storage)
-    found = filesystem.get_file_info([f"{folder}/{name}" for name in names])
-    return [Mark(int(info.size or 0), int(info.mtime_ns or 0)) if info.is_file else None for info in found]
+    infos = filesystem.get_file_info([f"{folder}/{name}" for name in names])
+    return [Mark(int(info.size or 0), int(info.mtime_ns or 0)) if info.is_file else None for info in infos]
 
 
 def _local(path: str) -> Mark | None:
     try:
-        found = os.stat(path)  # noqa: PTH116  # a Path costs more than the question
+        stat = os.stat(path)  # noqa: PTH116  # a Path costs more than the question
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return Mark(found.st_size, found.st_mtime_ns) if S_ISREG(found.st_mode) else None
+    return Mark(stat.st_size, stat.st_mtime_ns) if S_ISREG(stat.st_mode) else None
 
 
 def _answered(location: str, snapshots: Sequence[int], storage: Storage | None) -> list[Mark | None]:

@@ -124,10 +124,10 @@ def _deletion_vectors(table: DeltaTable) -> frozenset[str] | None:
         places = pa.table(table.deletion_vectors().read_all()).column("filepath").to_pylist()
     except DeltaError:
         return None
-    found = [unquote(place) for place in places]
-    if not all(place.startswith(root) for place in found):
+    paths = [unquote(path) for path in places]
+    if not all(path.startswith(root) for path in paths):
         return None
-    return frozenset(place.removeprefix(root) for place in found)
+    return frozenset(path.removeprefix(root) for path in paths)
 
 
 def _needs_delta_reader(

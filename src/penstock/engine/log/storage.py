@@ -82,8 +82,8 @@ def first_line(error: BaseException) -> str:
     """What went wrong in one line: delta-rs appends stacks, and the addresses of requests, which may hold secrets."""
     first, *rest = str(error).strip().split("\n")
     causes = [line.partition("↳")[2].removeprefix("\x1b[0m").strip() for line in rest if "↳" in line]
-    told = [cause for cause in causes if cause and "://" not in cause and not cause.startswith("<")]
-    return ": ".join([first, *told]) or type(error).__name__
+    kept = [cause for cause in causes if cause and "://" not in cause and not cause.startswith("<")]
+    return ": ".join([first, *kept]) or type(error).__name__
 
 
 def options(storage: Storage | None) -> dict[str, str] | None:

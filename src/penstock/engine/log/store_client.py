@@ -27,6 +27,6 @@ class StoreClient(DeltaStorageHandler):
         return super().open_input_stream(path)
 
     def _await_answer(self, path: str) -> None:
-        (found,) = self.get_file_info([path])
-        if found.type == FileType.NotFound:
+        (info,) = self.get_file_info([path])
+        if info.type == FileType.NotFound:
             raise FileNotFoundError(path)

@@ -179,35 +179,35 @@ def _bounds(
     lows = [file.low for file in filled if file.low is not None and file.high is not None]
     best: int | None = None
     for file in silent:
-        found = _from_footer(seen.location, file, physical, storage)
-        if found is None:
+        extent = _from_footer(seen.location, file, physical, storage)
+        if extent is None:
             return None
-        if found.low is not None and found.high is not None:
-            lows.append(found.low)
-            best = found.high if best is None else max(best, found.high)
-    told = [file for file in filled if file.low is not None and file.high is not None]
-    high = _greatest(seen.location, told, best, physical, storage)
+        if extent.low is not None and extent.high is not None:
+            lows.append(extent.low)
+            best = extent.high if best is None else max(best, extent.high)
+    bounded = [file for file in filled if file.low is not None and file.high is not None]
+    high = _greatest(seen.location, bounded, best, physical, storage)
     if not lows or high is None:
         return NO_ROWS
     return merged_bounds(None, complete_bounds(min(lows), max(high, min(lows)), completeness), "full")
 
 
 def _greatest(
-    location: str, told: list[DataFile], best: int | None, physical: PositionColumn, storage: Storage | None
+    location: str, bounded: list[DataFile], best: int | None, physical: PositionColumn, storage: Storage | None
 ) -> int | None:
     """The greatest position that is certainly there.
 
     Statistics are milliseconds. A maximum cut down to one is in the right second; one rounded up may have left it,
     which only shows when it stands on a whole second. Then a footer decides; without one the second before is certain.
     """
-    newest_first = sorted(told, key=lambda file: (file.high or 0, file.high_is_exact), reverse=True)
+    newest_first = sorted(bounded, key=lambda file: (file.high or 0, file.high_is_exact), reverse=True)
     for tried, file in enumerate(newest_first):
         if file.high is None or (best is not None and file.high <= best):
             break
         if file.high_is_exact:
             return file.high
-        found = _from_footer(location, file, physical, storage) if tried < _MOST_PROOFS else None
-        certain = file.high - 1 if found is None or found.high is None else found.high
+        extent = _from_footer(location, file, physical, storage) if tried < _MOST_PROOFS else None
+        certain = file.high - 1 if extent is None or extent.high is None else extent.high
         best = certain if best is None else max(best, certain)
     return best
 

@@ -21,7 +21,7 @@ from penstock.engine.values.plain_types import plain_type
 MOST_HELD_BYTES, FEW_HELD_BYTES = 512 * 2**20, 32 * 2**20
 """Rows that have not met their like yet are held up to so much, and at the end half of it are summed up.
 
-While they are compared, all of it takes up to 4 times as much, or up to 5 times when rows differ in texts alone. Looks
+While they are compared, all of it takes up to 4 times as much, or up to 5 times when rows differ in texts alone. Scans
 at the same time hold few each; more than that is held by one of them at a time.
 """
 _one_large = Lock()
@@ -47,27 +47,27 @@ class _Source:
     schema: pa.Schema
 
 
-def change_rows(look: LogScan, gone: Sequence[Part], came: Sequence[Part], columns: Set[str]) -> pa.Table | None:
+def change_rows(scan: LogScan, gone: Sequence[Part], came: Sequence[Part], columns: Set[str]) -> pa.Table | None:
     """The rows that are not on both sides, each with its position and its weight: how often it came, or below 0 went.
 
-    None when they cannot be compared: files are gone, not understood or more than the look may read, or too many rows
+    None when they cannot be compared: files are gone, not understood or more than the scan may read, or too many rows
     are left over. Rows without a position are left out. Nothing is opened that is beyond the budget.
     """
     sides = [sorted((part for part in parts if not part.is_empty), key=_place) for parts in (gone, came)]
-    if not look.budget.spend(size=sum(part.file.size for parts in sides for part in parts)):
+    if not scan.budget.spend(size=sum(part.file.size for parts in sides for part in parts)):
         return None
     try:
-        return _in_turn(lambda most_bytes: _compared(look, sides, columns, most_bytes))
+        return _in_turn(lambda most_bytes: _compared(scan, sides, columns, most_bytes))
     except (NoRowsToRead, TooManyRows, pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
         return None
 
 
-def feed_rows(look: LogScan, feed: Sequence[Part], columns: Set[str], kind: str) -> pa.Table | None:
+def feed_rows(scan: LogScan, feed: Sequence[Part], columns: Set[str], kind: str) -> pa.Table | None:
     """The same of the rows of a change feed, which tell by the column `kind` what they are."""
-    if not look.budget.spend(size=sum(part.file.size for part in feed)):
+    if not scan.budget.spend(size=sum(part.file.size for part in feed)):
         return None
     try:
-        return _in_turn(lambda most_bytes: _fed(look, feed, columns, kind, most_bytes))
+        return _in_turn(lambda most_bytes: _fed(scan, feed, columns, kind, most_bytes))
     except (NoRowsToRead, TooManyRows, pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, KeyError):
         return None
 
@@ -89,10 +89,10 @@ def _in_turn(compare: Callable[[int], pa.Table]) -> pa.Table:
             return compare(MOST_HELD_BYTES)
 
 
-def _compared(look: LogScan, sides: Sequence[Sequence[Part]], columns: Set[str], most_bytes: int) -> pa.Table:
-    sources = [[_source(look, part, columns) for part in parts] for parts in sides]
-    schema = _common([one.schema for side in sources for one in side])
-    old, new = (_Stream(look, side, schema) for side in sources)
+def _compared(scan: LogScan, sides: Sequence[Sequence[Part]], columns: Set[str], most_bytes: int) -> pa.Table:
+    sources = [[_source(scan, part, columns) for part in parts] for parts in sides]
+    schema = _common([source.schema for side in sources for source in side])
+    old, new = (_Stream(scan, side, schema) for side in sources)
     left = _Leftover(most_bytes)
     while old.more(new.held) and new.more(old.held):
         for rows, is_new in zip(_unequal(old, new), (False, True), strict=True):
@@ -103,12 +103,12 @@ def _compared(look: LogScan, sides: Sequence[Sequence[Part]], columns: Set[str],
     return left.netted()
 
 
-def _fed(look: LogScan, feed: Sequence[Part], columns: Set[str], kind: str, most_bytes: int) -> pa.Table:
-    sources = [_source(look, part, {*columns, kind}) for part in feed]
-    schema = _common([one.schema for one in sources])
+def _fed(scan: LogScan, feed: Sequence[Part], columns: Set[str], kind: str, most_bytes: int) -> pa.Table:
+    sources = [_source(scan, part, {*columns, kind}) for part in feed]
+    schema = _common([source.schema for source in sources])
     left = _Leftover(most_bytes)
     for source in sources:
-        for rows in _batches(look, source, schema):
+        for rows in _batches(scan, source, schema):
             old = pc.is_in(rows.column(kind), pa.array(["delete", "update_preimage"]))
             bare = rows.drop_columns([kind])
             left.add(bare.filter(old), came=False)
@@ -120,7 +120,7 @@ def _fed(look: LogScan, feed: Sequence[Part], columns: Set[str], kind: str, most
 class _Stream:
     """The rows of several files, one file after the other."""
 
-    look: LogScan
+    scan: LogScan
     sources: list[_Source]
     """Those that wait."""
     schema: pa.Schema
@@ -134,11 +134,11 @@ class _Stream:
     def more(self, others: pa.Table) -> bool:
         """Whether rows are left; the next ones are `held`. `others` are those that they will be compared with."""
         while not self.held.num_rows:
-            found = next(self._batches, None)
-            if found is not None:
-                self.held = found
+            rows = next(self._batches, None)
+            if rows is not None:
+                self.held = rows
             elif self.sources:
-                self._batches = _batches(self.look, self._next(others.slice(0, 1)), self.schema)
+                self._batches = _batches(self.scan, self._next(others.slice(0, 1)), self.schema)
             else:
                 return False
         return True
@@ -153,11 +153,11 @@ class _Stream:
         return self.sources.pop(0)
 
     def _first(self, source: _Source) -> pa.Table:
-        """No row when the look may not read more."""
+        """No row when the scan may not read more."""
         path = source.part.file.path
         if path not in self._firsts:
-            paid = self.look.budget.spend(size=_first_bytes(source.footer))
-            self._firsts[path] = _first_row(self.look, source, self.schema) if paid else _NO_ROWS
+            paid = self.scan.budget.spend(size=_first_bytes(source.footer))
+            self._firsts[path] = _first_row(self.scan, source, self.schema) if paid else _NO_ROWS
         return self._firsts[path]
 
     def take(self, count: int) -> pa.Table:
@@ -224,9 +224,9 @@ class _Leftover:
 
 
 def _emptied(rows: list[pa.Table]) -> pa.Table:
-    found = pa.concat_tables(rows)
+    table = pa.concat_tables(rows)
     rows.clear()
-    return found
+    return table
 
 
 _NO_ROWS = pa.table({POSITION: pa.array([], pa.int64()), WEIGHT: pa.array([], pa.int64())})
@@ -236,29 +236,29 @@ def _place(part: Part) -> tuple[int, str]:
     return part.file.start, part.file.path
 
 
-def _source(look: LogScan, part: Part, columns: Set[str]) -> _Source:
-    with opened(look, part.file.path) as file:
+def _source(scan: LogScan, part: Part, columns: Set[str]) -> _Source:
+    with opened(scan, part.file.path) as file:
         if LEGACY in (file.metadata.metadata or {}):
             raise NoRowsToRead
         wanted = columns - part.file.partition.keys()
-        inside = [one for one in file.schema_arrow if one.name in wanted]
+        inside = [column for column in file.schema_arrow if column.name in wanted]
         outside = [pa.field(name, pa.string()) for name in part.file.partition]
         return _Source(part, file.metadata, pa.schema([*inside, *outside]).remove_metadata())
 
 
-def _batches(look: LogScan, source: _Source, schema: pa.Schema) -> Iterator[pa.Table]:
+def _batches(scan: LogScan, source: _Source, schema: pa.Schema) -> Iterator[pa.Table]:
     """The rows of a file with a position, in the columns of all; what it has not is NULL."""
     at = 0
-    with opened(look, source.part.file.path, source.footer) as file:
+    with opened(scan, source.part.file.path, source.footer) as file:
         for rows in _joined(_pieces(file, source, _piece_rows(source.footer))):
-            yield _with_positions(look, source.part.after(at), rows, schema)
+            yield _with_positions(scan, source.part.after(at), rows, schema)
             at += rows.num_rows
 
 
-def _first_row(look: LogScan, source: _Source, schema: pa.Schema) -> pa.Table:
-    with opened(look, source.part.file.path, source.footer, step=_STEP_BYTES) as file:
+def _first_row(scan: LogScan, source: _Source, schema: pa.Schema) -> pa.Table:
+    with opened(scan, source.part.file.path, source.footer, step=_STEP_BYTES) as file:
         first = next(_pieces(file, source, 1), None)
-        return _NO_ROWS if first is None else _with_positions(look, source.part, pa.table(first), schema)
+        return _NO_ROWS if first is None else _with_positions(scan, source.part, pa.table(first), schema)
 
 
 def _first_bytes(footer: pq.FileMetaData) -> int:
@@ -270,8 +270,8 @@ def _first_bytes(footer: pq.FileMetaData) -> int:
 
 def _pieces(file: pq.ParquetFile, source: _Source, count: int) -> Iterator[pa.RecordBatch]:
     names = [name for name in source.schema.names if name not in source.part.file.partition]
-    found: Iterator[pa.RecordBatch] = file.iter_batches(batch_size=count, columns=names, use_threads=False)
-    return found
+    pieces: Iterator[pa.RecordBatch] = file.iter_batches(batch_size=count, columns=names, use_threads=False)
+    return pieces
 
 
 def _piece_rows(footer: pq.FileMetaData) -> int:
@@ -294,8 +294,8 @@ def _joined(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.table(pa.concat_batches(held))
 
 
-def _with_positions(look: LogScan, part: Part, rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    positions = positions_in(look, part.file, rows)
+def _with_positions(scan: LogScan, part: Part, rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    positions = positions_in(scan, part.file, rows)
     if positions is None:
         raise NoRowsToRead
     kept = part.of(_fitted(rows, part.file.partition, schema).append_column(POSITION, positions))
@@ -304,25 +304,25 @@ def _with_positions(look: LogScan, part: Part, rows: pa.Table, schema: pa.Schema
 
 def _fitted(rows: pa.Table, partition: Mapping[str, str | None], schema: pa.Schema) -> pa.Table:
     columns = []
-    for one in schema:
-        if one.name in partition:
-            columns.append(pa.repeat(pa.scalar(partition[one.name], pa.string()), rows.num_rows))
-        elif one.name in rows.column_names:
-            columns.append(_cast(rows.column(one.name), one.type))
+    for column in schema:
+        if column.name in partition:
+            columns.append(pa.repeat(pa.scalar(partition[column.name], pa.string()), rows.num_rows))
+        elif column.name in rows.column_names:
+            columns.append(_cast(rows.column(column.name), column.type))
         else:
-            columns.append(pa.nulls(rows.num_rows, one.type))
+            columns.append(pa.nulls(rows.num_rows, column.type))
     return pa.table(columns, schema=schema)
 
 
 def _common(schemas: Sequence[pa.Schema]) -> pa.Schema:
     """All columns of all files, in one type each; NoRowsToRead when there is none that holds the values of all."""
-    found: dict[str, pa.DataType] = {}
-    for one in (one for schema in schemas for one in schema):
-        kind = plain_type(one.type)
-        known = found.get(one.name, kind)
+    types: dict[str, pa.DataType] = {}
+    for column in (column for schema in schemas for column in schema):
+        kind = plain_type(column.type)
+        known = types.get(column.name, kind)
         wide = known if known == kind or pa.types.is_null(kind) else kind if pa.types.is_null(known) else None
-        found[one.name] = wide or _wider(known, kind)
-    return pa.schema(found.items())
+        types[column.name] = wide or _wider(known, kind)
+    return pa.schema(types.items())
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
@@ -330,9 +330,9 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return column.cast(kind) if known is None else known.cast(column, kind)
 
 
-def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    known = arrow_type(one)
-    wide = known.common(one, other) if known is not None and known is arrow_type(other) else None
+def _wider(kind: pa.DataType, other: pa.DataType) -> pa.DataType:
+    known = arrow_type(kind)
+    wide = known.common(kind, other) if known is not None and known is arrow_type(other) else None
     if wide is None:
         raise NoRowsToRead
     return wide

@@ -47,10 +47,10 @@ def log_changes(
     if position is None:
         return _lookup_changes(location, after, upto, storage)
     walk: _Walk | None = None
-    found: list[CommitChanges] = []
+    changes: list[CommitChanges] = []
     for commit in commits(location, after, upto, storage):
         if isinstance(commit, int):
-            found.append(_ANYTHING)
+            changes.append(_ANYTHING)
             if walk is not None:
                 walk.live = None
             continue
@@ -59,8 +59,8 @@ def log_changes(
         walk = walk or _Walk.begun(location, position, (after, upto), consumed, storage)
         if walk is None:
             return LogChanges((_ANYTHING,))
-        found.append(walk.take(commit))
-    return LogChanges(tuple(one for one in found if one.changed))
+        changes.append(walk.take(commit))
+    return LogChanges(tuple(change for change in changes if change.changed))
 
 
 def rewinds(location: str, after: int, upto: int, storage: Storage | None = None) -> bool:
@@ -70,7 +70,7 @@ def rewinds(location: str, after: int, upto: int, storage: Storage | None = None
     """
     if upto - after > MOST_COMMITS:
         return True
-    return any(isinstance(one, int) or _rewinds(one) for one in commits(location, after, upto, storage))
+    return any(isinstance(commit, int) or _rewinds(commit) for commit in commits(location, after, upto, storage))
 
 
 def _lookup_changes(location: str, after: int, upto: int, storage: Storage | None) -> LogChanges:
@@ -95,9 +95,9 @@ def _lookup_changes(location: str, after: int, upto: int, storage: Storage | Non
 class _Walk:
     """Goes from commit to commit and remembers the files that it met."""
 
-    look: LogScan
+    scan: LogScan
     own: LogScan
-    """For the first row, with a purse of its own: looking for it and for changes take nothing from each other."""
+    """For the first row, with a budget of its own: looking for it and for changes take nothing from each other."""
     position: PositionColumn
     after: int
     upto: int
@@ -133,16 +133,16 @@ class _Walk:
             field_ = position_field(schema or table.schema().to_json(), position)
         except SourceError:
             return None
-        look = LogScan(location, field_, position.axis, consumed, storage, ReadBudget())
+        scan = LogScan(location, field_, position.axis, consumed, storage, ReadBudget())
         columns = frozenset(_columns(table.schema().to_json()).values())
-        return cls(look, replace(look, budget=ReadBudget()), position, after, upto, schema, columns)
+        return cls(scan, replace(scan, budget=ReadBudget()), position, after, upto, schema, columns)
 
     def take(self, commit: LogCommit) -> CommitChanges:
         """What a commit changed."""
         known = commit.metadata is None or self._keeps_its_columns(commit.metadata)
         self._arrange(commit)
-        adds = [one for one in commit.adds if one.get("dataChange", True)]
-        removes = [one for one in commit.removes if one.get("dataChange", True)]
+        adds = [add for add in commit.adds if add.get("dataChange", True)]
+        removes = [remove for remove in commit.removes if remove.get("dataChange", True)]
         rewinds = _rewinds(commit)
         if not known:
             return replace(_ANYTHING, rewinds=rewinds, first=self._first_if_told(commit.version) if rewinds else None)
@@ -150,23 +150,23 @@ class _Walk:
             return CommitChanges(UNCHANGED)
         rewrite = Rewrite(
             commit.version,
-            tuple(self._removed(one) for one in removes),
-            tuple(added_file(one, self.look.field) for one in adds),
+            tuple(self._removed(remove) for remove in removes),
+            tuple(added_file(add, self.scan.field) for add in adds),
             self.columns,
         )
-        feed = [added_file(one, self.look.field) for one in commit.cdc] if self.look.consumed else []
-        tally = ChangedRanges(self.position.axis)
-        fed = bool(feed) and feed_changes(self.look, feed, self.columns, tally)
+        feed = [added_file(action, self.scan.field) for action in commit.cdc] if self.scan.consumed else []
+        changes = ChangedRanges(self.position.axis)
+        fed = bool(feed) and feed_changes(self.scan, feed, self.columns, changes)
         if not _only_deletes(commit, adds, removes):
             if not fed:
-                file_changes(self.look, rewrite, tally)
+                file_changes(self.scan, rewrite, changes)
             return CommitChanges(
-                tally.changed(), rewinds=rewinds, first=self._first(commit.version) if rewinds else None
+                changes.changed(), rewinds=rewinds, first=self._first(commit.version) if rewinds else None
             )
         lowest = [reach[0] for file in rewrite.removed if (reach := span(self.own, file)) is not None]
         first = self._first(commit.version, min(lowest, default=None))
-        taken = tally.changed().ranges if fed else delete_changes(self.look, rewrite, first, tally)
-        return CommitChanges(tally.changed(), only_deletes=True, taken=taken, first=first)
+        taken = changes.changed().ranges if fed else delete_changes(self.scan, rewrite, first, changes)
+        return CommitChanges(changes.changed(), only_deletes=True, taken=taken, first=first)
 
     def _first(self, version: int, enough: int | None = None) -> int | None:
         """The lowest position after a commit; of a snapshot that is gone, that of the last one."""
@@ -185,19 +185,19 @@ class _Walk:
 
     def _arrange(self, commit: LogCommit) -> None:
         """Remember the files of a commit; those that were only arranged anew may be removed by a later one."""
-        new = {file.path: file for file in (added_file(one, self.look.field) for one in commit.adds)}
+        new = {file.path: file for file in (added_file(add, self.scan.field) for add in commit.adds)}
         if self.live is not None:
-            for one in commit.removes:
-                self.live.pop(added_file(one, self.look.field).path, None)
+            for remove in commit.removes:
+                self.live.pop(added_file(remove, self.scan.field).path, None)
             self.live.update(new)
         self.added.update(new)
 
     def _removed(self, remove: Mapping[str, Any]) -> DataFile:
-        own = added_file(remove, self.look.field)
+        own = added_file(remove, self.scan.field)
         known = self.added.get(own.path)
         if known is None and (own.low is None or own.high is None):
             known = self._files_before().get(own.path)
-        return removed_file(remove, known, self.look.field)
+        return removed_file(remove, known, self.scan.field)
 
     def _files_before(self) -> Mapping[str, DataFile]:
         """Removals carry no statistics: the snapshot to begin with has those of the files that were live then."""
@@ -209,7 +209,7 @@ class _Walk:
         return self._before
 
     def _files_at(self, version: int) -> dict[str, DataFile]:
-        seen = snapshot(self.look.location, self.position, version=version, storage=self.look.storage)
+        seen = snapshot(self.scan.location, self.position, version=version, storage=self.scan.storage)
         return {} if seen is None else {file.path: file for file in seen.files}
 
     def _keeps_its_columns(self, metadata: Mapping[str, Any]) -> bool:
@@ -221,15 +221,15 @@ class _Walk:
             field_ = position_field(self.schema, self.position)
         except SourceError:
             return False
-        if field_ != self.look.field:
-            self.look, self.own = (replace(one, field=field_) for one in (self.look, self.own))
+        if field_ != self.scan.field:
+            self.scan, self.own = (replace(scan, field=field_) for scan in (self.scan, self.own))
             self.live = None
             return False
         return old is not None and _keeps(_columns(old), now)
 
 
 def _changes_rows(commit: LogCommit) -> bool:
-    return bool(commit.cdc) or any(one.get("dataChange", True) for one in (*commit.adds, *commit.removes))
+    return bool(commit.cdc) or any(action.get("dataChange", True) for action in (*commit.adds, *commit.removes))
 
 
 def _only_deletes(commit: LogCommit, adds: list[dict[str, object]], removes: list[dict[str, object]]) -> bool:
@@ -258,4 +258,7 @@ def _columns_at(location: str, version: int, storage: Storage | None) -> dict[st
 def _columns(schema_json: str) -> dict[str, str]:
     """The name that the files have for each column."""
     fields = json.loads(schema_json)["fields"]
-    return {one["name"]: one.get("metadata", {}).get("delta.columnMapping.physicalName", one["name"]) for one in fields}
+    return {
+        column["name"]: column.get("metadata", {}).get("delta.columnMapping.physicalName", column["name"])
+        for column in fields
+    }

@@ -48,19 +48,19 @@ def padded(mask: pa.BooleanArray, length: int, rest: bool) -> pa.BooleanArray:
     return pa.concat_arrays([mask, pa.repeat(pa.scalar(rest), missing)]) if missing > 0 else mask
 
 
-def vectors(look: LogScan, version: int, files: Iterable[DataFile]) -> Masks | None:
+def vectors(scan: LogScan, version: int, files: Iterable[DataFile]) -> Masks | None:
     """The rows that are there, of those of the files with a deletion vector; None when these cannot be read.
 
-    They are kept as one bit per row, and not at all beyond what the look may keep.
+    They are kept as one bit per row, and not at all beyond what the scan may keep.
     """
     wanted = {file.path: file for file in files if file.has_deletion_vector}
     if not wanted:
         return {}
-    if not look.budget.spend(masks=sum(-(-(file.rows or 0) // 8) for file in wanted.values())):
+    if not scan.budget.spend(masks=sum(-(-(file.rows or 0) // 8) for file in wanted.values())):
         return None
-    found: dict[str, pa.BooleanArray] = {}
+    by_path: dict[str, pa.BooleanArray] = {}
     try:
-        table = open_table(look.location, version=version, storage=look.storage)
+        table = open_table(scan.location, version=version, storage=scan.storage)
         if table is None:
             return None
         root = unquote(table.table_uri).rstrip("/") + "/"
@@ -69,13 +69,13 @@ def vectors(look: LogScan, version: int, files: Iterable[DataFile]) -> Masks | N
             for at, path in enumerate(batch.column("filepath").to_pylist()):
                 name = unquote(path).removeprefix(root)
                 if name in wanted:
-                    found[name] = masks[at].values
+                    by_path[name] = masks[at].values
     except (DeltaError, UnreadableLog, OSError):
         return None
-    return found
+    return by_path
 
 
-def first_position(look: LogScan, version: int, files: Iterable[DataFile], enough: int | None = None) -> int | None:
+def first_position(scan: LogScan, version: int, files: Iterable[DataFile], enough: int | None = None) -> int | None:
     """The lowest position of the live rows, None without any; some lower bound is told as soon as it is `enough`.
 
     Of rows that cannot be looked at it is the highest position that they may begin with: who takes a correction for
@@ -83,7 +83,7 @@ def first_position(look: LogScan, version: int, files: Iterable[DataFile], enoug
     """
     certain, doubtful = [], []
     for file in files:
-        reach = span(look, file)
+        reach = span(scan, file)
         if reach is None:
             continue
         if file.has_deletion_vector or reach[0] == MIN_POSITION:
@@ -92,20 +92,20 @@ def first_position(look: LogScan, version: int, files: Iterable[DataFile], enoug
             certain.append(reach[0])
     first = min(certain, default=MAX_POSITION)
     if enough is None or first > enough:
-        below = sorted((one for one in doubtful if one[0] < first), key=lambda one: one[:2])
-        masks = vectors(look, version, [file for *_, file in below])
+        below = sorted((entry for entry in doubtful if entry[0] < first), key=lambda entry: entry[:2])
+        masks = vectors(scan, version, [file for *_, file in below])
         for low, end, file in below:
             if low < first:
-                first = min(first, _lowest(look, file, masks, otherwise=end))
+                first = min(first, _lowest(scan, file, masks, otherwise=end))
     return None if first == MAX_POSITION else first
 
 
-def rows_around(look: LogScan, parts: Iterable[Part], position: int) -> tuple[int, int] | None:
+def rows_around(scan: LogScan, parts: Iterable[Part], position: int) -> tuple[int, int] | None:
     """How many rows lie below a position, and how many do not; None when they cannot be read."""
     below = above = 0
     for part in parts:
         at = 0
-        for positions in () if part.is_empty else positions_by_batch(look, part.file):
+        for positions in () if part.is_empty else positions_by_batch(scan, part.file):
             if positions is None:
                 return None
             rest = part.after(at).of(pa.table({"position": positions}))
@@ -117,17 +117,17 @@ def rows_around(look: LogScan, parts: Iterable[Part], position: int) -> tuple[in
     return below, above
 
 
-def _lowest(look: LogScan, file: DataFile, masks: Masks | None, otherwise: int) -> int:
+def _lowest(scan: LogScan, file: DataFile, masks: Masks | None, otherwise: int) -> int:
     """Where the rows of a file begin that are there; without any, after everything."""
     mask = NO_MASK if not file.has_deletion_vector else None if masks is None else masks.get(file.path)
-    if mask is None or not (file.has_deletion_vector or look.budget.spend(rows=file.rows or 0)):
+    if mask is None or not (file.has_deletion_vector or scan.budget.spend(rows=file.rows or 0)):
         return otherwise
     lowest, at = MAX_POSITION, 0
-    for positions in positions_by_batch(look, file):
+    for positions in positions_by_batch(scan, file):
         if positions is None:
             return otherwise
         there = Part(file, mask).after(at).of(pa.table({"position": positions}))
         at += len(positions)
-        found = pc.min(there.column("position")).as_py()
-        lowest = lowest if found is None else min(lowest, found)
+        least = pc.min(there.column("position")).as_py()
+        lowest = lowest if least is None else min(lowest, least)
     return lowest

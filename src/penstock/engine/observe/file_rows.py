@@ -22,9 +22,9 @@ from penstock.errors import EngineError, SourceError
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, IntervalSet
 
 MOST_ROWS = 50_000_000
-"""So many positions are read in one look; the files after them count with their whole range."""
+"""So many positions are read in one scan; the files after them count with their whole range."""
 MOST_BYTES = 2**30
-"""Files of so many bytes are compared row by row in one look; those after them count with all their positions."""
+"""Files of so many bytes are compared row by row in one scan; those after them count with all their positions."""
 MOST_MASK_BYTES = 64 * 2**20
 """Deletion vectors take one bit of memory per row."""
 MOST_FOOTERS = 1000
@@ -32,7 +32,7 @@ MOST_FOOTERS = 1000
 
 @dataclass(slots=True)
 class ReadBudget:
-    """What may still be read in this look."""
+    """What may still be read in this scan."""
 
     rows: int = MOST_ROWS
     footers: int = MOST_FOOTERS
@@ -52,7 +52,7 @@ class ReadBudget:
 
 @dataclass(frozen=True, slots=True)
 class LogScan:
-    """One look at a table: where it lies, where its rows have their positions, what somebody has read of them."""
+    """One scan of a table: where it lies, where its rows have their positions, what somebody has read of them."""
 
     location: str
     field: PositionField
@@ -92,30 +92,30 @@ def removed_file(remove: Mapping[str, Any], known: DataFile | None, field: Posit
     return replace(known, partition=own.partition or named, has_deletion_vector=own.has_deletion_vector)
 
 
-def span(look: LogScan, file: DataFile) -> Span | None:
+def span(scan: LogScan, file: DataFile) -> Span | None:
     """From where to where a file may hold rows; None when it holds none that has a position."""
     rows = file.rows or 0
     if file.rows == 0 or (file.rows is not None and file.nulls == file.rows):
         return None
     if file.low is not None and file.high is not None:
         return file.low, file.high + 1, rows
-    if look.field.physical in file.partition and not file.partition[look.field.physical]:
+    if scan.field.physical in file.partition and not file.partition[scan.field.physical]:
         return None
-    found = _from_footer(look, file.path) if look.budget.spend(footers=1) else None
-    if found is None:
+    extent = _from_footer(scan, file.path) if scan.budget.spend(footers=1) else None
+    if extent is None:
         return MIN_POSITION, MAX_POSITION, rows
-    return None if found.low is None or found.high is None else (found.low, found.high + 1, rows)
+    return None if extent.low is None or extent.high is None else (extent.low, extent.high + 1, rows)
 
 
-def rows_of(look: LogScan, path: str, columns: Iterable[str] | None) -> pa.Table | None:
+def rows_of(scan: LogScan, path: str, columns: Iterable[str] | None) -> pa.Table | None:
     """The rows of a file, or some columns of them; None when it is gone, too large or cannot be understood.
 
     A column that the file has not is left out.
     """
     try:
-        with opened(look, path) as file:
+        with opened(scan, path) as file:
             metadata = file.metadata
-            if LEGACY in (metadata.metadata or {}) or not look.budget.spend(rows=metadata.num_rows):
+            if LEGACY in (metadata.metadata or {}) or not scan.budget.spend(rows=metadata.num_rows):
                 return None
             there = file.schema_arrow.names
             wanted = there if columns is None else [name for name in columns if name in there]
@@ -126,16 +126,16 @@ def rows_of(look: LogScan, path: str, columns: Iterable[str] | None) -> pa.Table
         return None
 
 
-def positions_by_batch(look: LogScan, file: DataFile) -> Iterator[pa.ChunkedArray | None]:
+def positions_by_batch(scan: LogScan, file: DataFile) -> Iterator[pa.ChunkedArray | None]:
     """The position of every row, a batch at a time, for files of any size; None when they cannot be read."""
     try:
-        with opened(look, file.path) as parquet:
+        with opened(scan, file.path) as parquet:
             legacy = LEGACY in (parquet.metadata.metadata or {})
-            if legacy or look.field.physical not in parquet.schema_arrow.names:
+            if legacy or scan.field.physical not in parquet.schema_arrow.names:
                 yield None
                 return
-            for batch in parquet.iter_batches(columns=[look.field.physical]):
-                yield positions_in(look, file, pa.Table.from_batches([batch]))
+            for batch in parquet.iter_batches(columns=[scan.field.physical]):
+                yield positions_in(scan, file, pa.Table.from_batches([batch]))
     except NoRowsToRead:
         yield None
 
@@ -146,14 +146,14 @@ class NoRowsToRead(Exception):  # noqa: N818  a finding, not a fault
 
 @contextmanager
 def opened(
-    look: LogScan, path: str, known: pq.FileMetaData | None = None, *, step: int = 0
+    scan: LogScan, path: str, known: pq.FileMetaData | None = None, *, step: int = 0
 ) -> Iterator[pq.ParquetFile]:
     """A file of the table; what goes wrong while it is read is a finding, or somebody's to mend.
 
     Columns are read in steps of so many bytes, or else as much as a row group has of them. Nothing is fetched ahead.
     """
     try:
-        filesystem, inside = place(look.location, path, look.storage)
+        filesystem, inside = place(scan.location, path, scan.storage)
         with filesystem.open_input_file(inside) as file:
             # nanoseconds, which old times are read in by default, end in 2262
             yield pq.ParquetFile(
@@ -163,13 +163,13 @@ def opened(
         raise NoRowsToRead from error
     except OSError as error:
         raise SourceError(
-            f"cannot read {path} of {look.location}: {error}", hint="check the rights, or look again later"
+            f"cannot read {path} of {scan.location}: {error}", hint="check the rights, or look again later"
         ) from error
 
 
-def positions_in(look: LogScan, file: DataFile, rows: pa.Table) -> pa.ChunkedArray | None:
+def positions_in(scan: LogScan, file: DataFile, rows: pa.Table) -> pa.ChunkedArray | None:
     """The position of every row, NULL where it has none; None when the column is not what it should be."""
-    field = look.field
+    field = scan.field
     if field.physical in file.partition:
         position = _partition_position(file.partition, field)
         if position is None and file.partition[field.physical]:
@@ -180,10 +180,10 @@ def positions_in(look: LogScan, file: DataFile, rows: pa.Table) -> pa.ChunkedArr
     return positions(rows.column(field.physical), field.kind)
 
 
-def _from_footer(look: LogScan, path: str) -> PositionRange | None:
+def _from_footer(scan: LogScan, path: str) -> PositionRange | None:
     """None when the file is gone or does not tell."""
     try:
-        return position_range(footer(look.location, path, look.storage), look.physical)
+        return position_range(footer(scan.location, path, scan.storage), scan.physical)
     except SourceError:
         return None
     except EngineError as error:
@@ -193,11 +193,11 @@ def _from_footer(look: LogScan, path: str) -> PositionRange | None:
 
 
 def _extent(stats: Mapping[str, Any], field: PositionField) -> tuple[int | None, int | None, int | None]:
-    def one(side: str) -> Any:
-        found = stats.get(side)
-        return found.get(field.physical) if isinstance(found, Mapping) else None
+    def value(side: str) -> Any:
+        values = stats.get(side)
+        return values.get(field.physical) if isinstance(values, Mapping) else None
 
-    low, high, nulls = one("minValues"), one("maxValues"), one("nullCount")
+    low, high, nulls = value("minValues"), value("maxValues"), value("nullCount")
     return (
         None if low is None else field.kind.text_position(low),
         None if high is None else field.kind.text_position(high),

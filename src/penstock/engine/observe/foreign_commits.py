@@ -42,15 +42,15 @@ def foreign_commits(
     if table is None:
         raise TableMissing(location)
     last = table.version() if upto is None else min(upto, table.version())
-    found: list[ForeignCommit] = []
+    foreign: list[ForeignCommit] = []
     for commit in commits(location, after_version, last, storage):
         if isinstance(commit, int):
-            found.append(ForeignCommit(commit, "unknown: its file is no longer in the log", EVERYTHING))
+            foreign.append(ForeignCommit(commit, "unknown: its file is no longer in the log", EVERYTHING))
         elif (noted := note(commit)) is not None:
-            found += _of_task(commit.version, noted)
+            foreign += _of_task(commit.version, noted)
         elif touched := _touched(location, position, commit.version, storage):
-            found.append(ForeignCommit(commit.version, str(commit.info.get("operation", "unknown")), touched))
-    return tuple(found)
+            foreign.append(ForeignCommit(commit.version, str(commit.info.get("operation", "unknown")), touched))
+    return tuple(foreign)
 
 
 def _of_task(version: int, noted: Mapping[str, Any]) -> list[ForeignCommit]:

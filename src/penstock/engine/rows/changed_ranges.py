@@ -43,11 +43,11 @@ class ChangedRanges:
             return ANYTHING
         counted = summed(pa.concat_tables(self._counted)) if self._counted else None
         parts = IntervalSet.of((start, end) for start, end, _ in self._spans)
-        told = list(self._spans)
+        spans = list(self._spans)
         if counted is not None:
             parts |= _runs(counted.column("position"))
-            told += _cells(counted, self.axis)
-        return Changed(joined(parts, MOST_PARTS), few((Interval(start, end), rows) for start, end, rows in told))
+            spans += _cells(counted, self.axis)
+        return Changed(joined(parts, MOST_PARTS), few((Interval(start, end), rows) for start, end, rows in spans))
 
 
 def counts(positions: pa.ChunkedArray) -> pa.Table:
@@ -79,8 +79,8 @@ def either(before: pa.Table, after: pa.Table) -> pa.Table:
 
 
 def counted_at(rows: Mapping[int, int]) -> pa.Table:
-    found = {"position": pa.array(rows.keys(), pa.int64()), "rows": pa.array(rows.values(), pa.int64())}
-    return pa.table(found)
+    columns = {"position": pa.array(rows.keys(), pa.int64()), "rows": pa.array(rows.values(), pa.int64())}
+    return pa.table(columns)
 
 
 def _runs(positions: pa.ChunkedArray) -> IntervalSet:
@@ -105,5 +105,5 @@ def _cells(counted: pa.Table, axis: str) -> list[Span]:
         grouped = cells.group_by("cell").aggregate([("position", "min"), ("position", "max"), ("rows", "sum")])
         if grouped.num_rows <= MOST_PARTS:
             ordered = grouped.sort_by("cell").to_pylist()
-            return [(one["position_min"], one["position_max"] + 1, one["rows_sum"]) for one in ordered]
+            return [(cell["position_min"], cell["position_max"] + 1, cell["rows_sum"]) for cell in ordered]
     raise AssertionError("every grid was too fine")

@@ -36,7 +36,7 @@ def chunk_rows(
     storage: Storage | None,
 ) -> dict[Interval, ChunkRows]:
     """The rows of each of the sorted chunks; a column that a file lacks is NULL there."""
-    found: dict[Interval, ChunkRows] = {chunk: Counter() for chunk in chunks}
+    rows: dict[Interval, ChunkRows] = {chunk: Counter() for chunk in chunks}
     starts = [chunk.start for chunk in chunks]
     for path in paths:
         filesystem, inside = place(location, path, storage)
@@ -49,13 +49,13 @@ def chunk_rows(
                 continue
             number = bisect_right(starts, position) - 1
             if number >= 0 and position < chunks[number].end:
-                found[chunks[number]][position, repr(row)] += 1
-    return found
+                rows[chunks[number]][position, repr(row)] += 1
+    return rows
 
 
-def differing(one: ChunkRows, other: ChunkRows) -> IntervalSet:
+def differing(rows: ChunkRows, other: ChunkRows) -> IntervalSet:
     """The positions at which two chunks hold other rows."""
-    return places(position for position, _ in [*(one - other), *(other - one)])
+    return places(position for position, _ in [*(rows - other), *(other - rows)])
 
 
 def places(positions: Iterable[int]) -> IntervalSet:

@@ -38,8 +38,8 @@ def fits(table: StructType, rows: StructType) -> bool:
     """Whether files of `rows` can be added to the table as they are: its columns first, of the same types."""
     ahead = rows.fields[: len(table.fields)]
     return len(ahead) == len(table.fields) and all(
-        one.name == other.name and _same(one.dataType, other.dataType)
-        for one, other in zip(table.fields, ahead, strict=True)
+        column.name == other.name and _same(column.dataType, other.dataType)
+        for column, other in zip(table.fields, ahead, strict=True)
     )
 
 
@@ -49,16 +49,16 @@ def fitted(new: StructType, target: StructType) -> list[str]:
     selected: list[str] = []
     for field in target.fields:
         name, spelled = quoted(field.name), field.dataType.simpleString()
-        found = given.get(field.name.casefold())
-        if found is None:
+        column = given.get(field.name.casefold())
+        if column is None:
             selected.append(f"cast(null as {spelled}) as {name}")
-        elif _same(found.dataType, field.dataType):
-            selected.append(f"{quoted(found.name)} as {name}")
-        elif _widens(found.dataType, field.dataType):
-            selected.append(f"cast({quoted(found.name)} as {spelled}) as {name}")
+        elif _same(column.dataType, field.dataType):
+            selected.append(f"{quoted(column.name)} as {name}")
+        elif _widens(column.dataType, field.dataType):
+            selected.append(f"cast({quoted(column.name)} as {spelled}) as {name}")
         else:
             raise QueryError(
-                f"column {field.name} is {found.dataType.simpleString()} in the query and {spelled} in the table",
+                f"column {field.name} is {column.dataType.simpleString()} in the query and {spelled} in the table",
                 hint="cast it in the query, or rebuild the table",
             )
     return selected
@@ -86,8 +86,8 @@ def _check(new: StructType) -> None:
             )
 
 
-def _same(one: DataType, other: DataType) -> bool:
-    return one.simpleString() == other.simpleString()
+def _same(kind: DataType, other: DataType) -> bool:
+    return kind.simpleString() == other.simpleString()
 
 
 def _widens(narrow: DataType, wide: DataType) -> bool:

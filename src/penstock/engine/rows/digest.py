@@ -52,14 +52,16 @@ def sums(condition: str, name: str) -> tuple[str, ...]:
     )
 
 
-def digest_of(found: Mapping[str, object], name: str) -> Digest:
-    rows, high, low, other = (_whole(found[f"{name}{part}"]) for part in "nhlb")
+def digest_of(row: Mapping[str, object], name: str) -> Digest:
+    rows, high, low, other = (_whole(row[f"{name}{part}"]) for part in "nhlb")
     return Digest(rows, high * 2**32 + low, other)
 
 
 def add(digests: Sequence[Digest]) -> Digest:
     return Digest(
-        sum(one.rows for one in digests), sum(one.sum_a for one in digests), sum(one.sum_b for one in digests)
+        sum(digest.rows for digest in digests),
+        sum(digest.sum_a for digest in digests),
+        sum(digest.sum_b for digest in digests),
     )
 
 

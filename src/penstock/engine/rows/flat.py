@@ -16,10 +16,10 @@ def flat_table(rows: pa.Table) -> pa.Table:
 
     Numbers with a fraction count by their bits: NaN is NaN, and 0.0 is not -0.0, since a query can tell these apart.
     """
-    found: dict[str, pa.Array] = {}
+    columns: dict[str, pa.Array] = {}
     for number, column in enumerate(rows.columns):
-        found.update({f"{number}.{part}": one for part, one in enumerate(_flat(whole(column)))})
-    return pa.table(found)
+        columns.update({f"{number}.{part}": values for part, values in enumerate(_flat(whole(column)))})
+    return pa.table(columns)
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:

@@ -23,15 +23,15 @@ _BATCH_ROWS = 65_536
 """Of so many rows at a time all columns fit into the cache, and the memory is used again."""
 
 
-def equal_rows(one: pa.Table, other: pa.Table) -> pa.ChunkedArray:
+def equal_rows(rows: pa.Table, other: pa.Table) -> pa.ChunkedArray:
     """Whether each row is the same as the one at its place in the other table, of the same columns and length."""
-    found = None
-    for a, b in zip(flat_table(one).columns, flat_table(other).columns, strict=True):
+    equal = None
+    for a, b in zip(flat_table(rows).columns, flat_table(other).columns, strict=True):
         same = pc.equal(a, b)
         if same.null_count:
             same = pc.or_(pc.fill_null(same, False), pc.and_(pc.is_null(a), pc.is_null(b)))
-        found = same if found is None else pc.and_(found, same)
-    return pa.chunked_array([pa.repeat(pa.scalar(True), one.num_rows)]) if found is None else found
+        equal = same if equal is None else pc.and_(equal, same)
+    return pa.chunked_array([pa.repeat(pa.scalar(True), rows.num_rows)]) if equal is None else equal
 
 
 @dataclass(slots=True)
@@ -58,10 +58,10 @@ def _drop_runs(sides: Sides) -> None:
     gone, came = sides.gone, sides.came
     runs = common_runs(_values(gone), _values(came))
     left: tuple[list[pa.Table], list[pa.Table]] = ([], [])
-    for some in _batched(runs):
+    for batch in _batched(runs):
         pair = [
-            pa.concat_tables([rows.slice(start, run.rows) for start, run in zip(starts, some, strict=True)])
-            for rows, starts in ((gone, [run.old for run in some]), (came, [run.new for run in some]))
+            pa.concat_tables([rows.slice(start, run.rows) for start, run in zip(starts, batch, strict=True)])
+            for rows, starts in ((gone, [run.old for run in batch]), (came, [run.new for run in batch]))
         ]
         differ = pc.invert(equal_rows(*(_values(rows) for rows in pair)))
         for side, rows in zip(left, pair, strict=True):
@@ -71,16 +71,16 @@ def _drop_runs(sides: Sides) -> None:
 
 
 def _batched(runs: Sequence[Run]) -> Iterator[list[Run]]:
-    some: list[Run] = []
+    batch: list[Run] = []
     rows = 0
     for run in runs:
-        some.append(run)
+        batch.append(run)
         rows += run.rows
         if rows >= _BATCH_ROWS:
-            yield some
-            some, rows = [], 0
-    if some:
-        yield some
+            yield batch
+            batch, rows = [], 0
+    if batch:
+        yield batch
 
 
 def _outside(rows: pa.Table, runs: Sequence[tuple[int, int]], others: list[pa.Table]) -> pa.Table:

@@ -44,7 +44,7 @@ def common_runs(old: pa.Table, new: pa.Table) -> list[Run]:
         return []
     anchors = pa.concat_tables([old.take(places[0]), new.take(places[1])])
     hints = row_hints(anchors, texts=True).to_pylist()
-    at_old, at_new = (some.to_pylist() for some in places)
+    at_old, at_new = (numbers.to_pylist() for numbers in places)
     by_hint = dict(zip(hints, at_old, strict=False))
     pairs = ((by_hint[hint], at) for hint, at in zip(hints[len(at_old) :], at_new, strict=True) if hint in by_hint)
     return _apart(run for run in _runs(pairs) if run.rows >= FEWEST_ROWS)
@@ -52,8 +52,8 @@ def common_runs(old: pa.Table, new: pa.Table) -> list[Run]:
 
 def _runs(pairs: Iterator[tuple[int, int]]) -> Iterator[Run]:
     """From the first to the last of the anchors that are equally far from each other in both."""
-    for _, some in groupby(pairs, key=lambda pair: pair[1] - pair[0]):
-        first, *_, last = [*some] * 2
+    for _, group in groupby(pairs, key=lambda pair: pair[1] - pair[0]):
+        first, *_, last = [*group] * 2
         yield Run(*first, last[0] - first[0] + 1)
 
 
@@ -69,7 +69,7 @@ def _apart(runs: Iterator[Run]) -> list[Run]:
 def _telling_column(rows: pa.Table) -> str | None:
     """The number or time with the most values among the first rows."""
     sample = rows.slice(0, _SAMPLE_ROWS)
-    kinds = {one.name: one.type for one in sample.schema}
+    kinds = {field.name: field.type for field in sample.schema}
     names = [name for name, kind in kinds.items() if pa.types.is_integer(kind) or pa.types.is_temporal(kind)]
     return max(names, key=lambda name: pc.count_distinct(sample.column(name)).as_py(), default=None)
 

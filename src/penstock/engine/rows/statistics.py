@@ -74,7 +74,7 @@ def staged_file(root: str, relative_path: str, position: PositionColumn, storage
     """A staged Parquet file with Delta statistics; `root` is the table's location."""
     read = footer(str(root), relative_path, storage)
     try:
-        found = position_range(read, position)
+        positions = position_range(read, position)
     except SourceError as error:
         raise QueryError(f"the new rows have no usable position: {error.message}", hint=error.hint) from error
     return StagedFile(
@@ -82,9 +82,9 @@ def staged_file(root: str, relative_path: str, position: PositionColumn, storage
         size=read.size,
         rows=read.metadata.num_rows,
         stats_json=delta_statistics(read, position),
-        low=None if found is None else found.low,
-        high=None if found is None else found.high,
-        nulls=None if found is None else found.nulls,
+        low=None if positions is None else positions.low,
+        high=None if positions is None else positions.high,
+        nulls=None if positions is None else positions.nulls,
     )
 
 
@@ -149,13 +149,13 @@ def _extent(metadata: pq.FileMetaData, leaf: Leaf) -> Extent:
         if metadata.row_group(group).num_rows == 0:
             continue
         column = metadata.row_group(group).column(leaf.index)
-        found = column.statistics if column.is_stats_set else None
-        count = found.null_count if found is not None and found.has_null_count else None
+        stats = column.statistics if column.is_stats_set else None
+        count = stats.null_count if stats is not None and stats.has_null_count else None
         nulls = None if nulls is None or count is None else nulls + count
         if count == metadata.row_group(group).num_rows:
             continue
-        low = _value(found.min_raw, leaf) if found is not None and found.has_min_max else None
-        high = _value(found.max_raw, leaf) if found is not None and found.has_min_max else None
+        low = _value(stats.min_raw, leaf) if stats is not None and stats.has_min_max else None
+        high = _value(stats.max_raw, leaf) if stats is not None and stats.has_min_max else None
         if low is None or high is None or _is_rebased(metadata, leaf):
             return Extent(None, None, None)
         least.append(low)
@@ -199,8 +199,8 @@ def _below(path: tuple[str, ...], type_: pa.DataType) -> Iterator[tuple[tuple[st
             yield from _below((*path, type_.field(i).name), type_.field(i).type)
     elif pa.types.is_nested(type_):
         inner = (type_.key_type, type_.item_type) if pa.types.is_map(type_) else (type_.value_type,)
-        for one in inner:
-            for deeper, _ in _below(path, one):
+        for child in inner:
+            for deeper, _ in _below(path, child):
                 yield deeper, None
     else:
         yield path, type_

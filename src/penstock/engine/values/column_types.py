@@ -68,7 +68,7 @@ class ColumnType:
         """Of Arrow's types that mean the same the one we work with; not every function knows the others."""
         return kind
 
-    def common(self, one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    def common(self, kind: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         """What holds the values of two of its Arrow types; None when nothing does."""
         return None
 
@@ -214,7 +214,7 @@ class WholeNumber(PositionType):
     def widens_to(self, wide: ColumnType) -> bool:
         return isinstance(wide, WholeNumber) and self.bits < wide.bits
 
-    def common(self, one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    def common(self, kind: pa.DataType, other: pa.DataType) -> pa.DataType:
         import pyarrow as pa
 
         return pa.int64()
@@ -256,7 +256,7 @@ class FloatingPoint(ColumnType):
         """By 12 digits; adding zero makes -0.0 what it equals."""
         return f"format_string('%.11e', cast({expression} as double) + 0.0D)"
 
-    def common(self, one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    def common(self, kind: pa.DataType, other: pa.DataType) -> pa.DataType:
         import pyarrow as pa
 
         return pa.float64()
@@ -286,10 +286,10 @@ class DecimalNumber(ColumnType):
             return False
         return wide.scale >= self.scale and wide.precision - wide.scale >= self.precision - self.scale
 
-    def common(self, one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    def common(self, kind: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         import pyarrow as pa
 
-        return pa.decimal128(max(one.precision, other.precision), one.scale) if one.scale == other.scale else None
+        return pa.decimal128(max(kind.precision, other.precision), kind.scale) if kind.scale == other.scale else None
 
     def footer_value(self, raw: object, kind: pa.DataType) -> object:
         unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw

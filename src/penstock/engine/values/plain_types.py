@@ -25,7 +25,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 def _nested(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, plain_type(one.type)) for one in kind])
+        return pa.struct([pa.field(field.name, plain_type(field.type)) for field in kind])
     if pa.types.is_map(kind):
         return pa.map_(plain_type(kind.key_type), plain_type(kind.item_type))
     if hasattr(kind, "value_type"):
