@@ -392,7 +392,7 @@ def test_many_rows_are_held_by_one_look_at_a_time(
 
     monkeypatch.setattr(module, "_compared", meet)
     if not alone:
-        monkeypatch.setattr(module, "_one_large", nullcontext())
+        monkeypatch.setattr(module, "_large_in_turn", nullcontext())
     looks = [Thread(target=change_rows, args=(look(tmp_path), [], [], frozenset("n"))) for _ in range(2)]
     for one in looks:
         one.start()

@@ -24,7 +24,7 @@ MOST_HELD_BYTES, FEW_HELD_BYTES = 512 * 2**20, 32 * 2**20
 While they are compared, all of it takes up to 4 times as much, or up to 5 times when rows differ in texts alone. Scans
 at the same time hold few each; more than that is held by one of them at a time.
 """
-_one_large = Lock()
+_large_in_turn = Lock()
 BATCH_ROWS, BATCH_BYTES = 65_536, 32 * 2**20
 """So much of a file is compared at once, and at most a piece more."""
 PIECE_ROWS = 8192
@@ -85,7 +85,7 @@ def _in_turn(compare: Callable[[int], pa.Table]) -> pa.Table:
     try:
         return compare(FEW_HELD_BYTES)
     except TooManyRows:
-        with _one_large:
+        with _large_in_turn:
             return compare(MOST_HELD_BYTES)
 
 
