@@ -77,15 +77,15 @@ class Account:
     @property
     def shared(self) -> bool:
         """Whether programs that have nothing to do with this project may run as this account."""
-        return any(found is not None and found.pw_uid == self.uid for found in map(entry, SHARED))
+        return any(user is not None and user.pw_uid == self.uid for user in map(entry, SHARED))
 
 
 def described(account: Account) -> str:
     """For people who want to know as whom it runs."""
-    found = entry(str(account.uid))
+    user = entry(str(account.uid))
     if account.shared and os.geteuid() == 0:
-        return f"{found.pw_name if found else account.uid}, which other programs may run as, too"
-    return found.pw_name if found else f"uid {account.uid}, which nothing else runs as"
+        return f"{user.pw_name if user else account.uid}, which other programs may run as, too"
+    return user.pw_name if user else f"uid {account.uid}, which nothing else runs as"
 
 
 def server_accounts(environ: Mapping[str, str], uid: int, gid: int, ident: str) -> Iterator[Account]:
@@ -102,22 +102,22 @@ def server_accounts(environ: Mapping[str, str], uid: int, gid: int, ident: str) 
     for numbers in UNUSED:
         if (number := unused(numbers, ident)) is not None:
             yield Account(number, number)
-    for found in map(entry, SHARED):
-        if found is not None and found.pw_uid != 0:
-            yield Account(found.pw_uid, found.pw_gid)
+    for user in map(entry, SHARED):
+        if user is not None and user.pw_uid != 0:
+            yield Account(user.pw_uid, user.pw_gid)
 
 
 def usable_accounts(environ: Mapping[str, str], uid: int, gid: int, ident: str) -> Iterator[Account]:
     """Those that programs can be run as, and files given to; an error when there is none."""
     against: list[str] = []
-    found = False
+    usable = False
     for account in server_accounts(environ, uid, gid, ident):
         if (reason := reason_against_account(account)) is None:
-            found = True
+            usable = True
             yield account
         else:
             against.append(reason)
-    if not found:
+    if not usable:
         raise StateError(
             f"PostgreSQL does not run as root, and root cannot run it as another account here: {'; '.join(against)}",
             hint="allow CAP_SETUID, CAP_SETGID and CAP_CHOWN here, or give a PostgreSQL server as `state:`",
@@ -158,10 +158,10 @@ def entry(name: str) -> pwd.struct_passwd | None:
 
 
 def _named(wanted: str) -> Account:
-    found = entry(wanted)
-    if found is not None and found.pw_uid != 0:
-        return Account(found.pw_uid, found.pw_gid)
-    if found is None and wanted.isdigit() and 0 < int(wanted) < 2**32 - 1:
+    user = entry(wanted)
+    if user is not None and user.pw_uid != 0:
+        return Account(user.pw_uid, user.pw_gid)
+    if user is None and wanted.isdigit() and 0 < int(wanted) < 2**32 - 1:
         return Account(int(wanted), int(wanted))
     raise StateError(
         f"PostgreSQL does not run as root, and PENSTOCK_PG_USER={wanted} is no unprivileged account",
@@ -179,11 +179,11 @@ def _is_group(number: int) -> bool:
 
 def _running() -> frozenset[int]:
     """The user ids of all processes that can be seen."""
-    found: set[int] = set()
+    uids: set[int] = set()
     for status in Path("/proc").glob("[0-9]*/status"):
         with contextlib.suppress(OSError):
-            line = next(
-                (one for one in status.read_text(errors="replace").splitlines() if one.startswith("Uid:")), "Uid:"
+            uid_line = next(
+                (line for line in status.read_text(errors="replace").splitlines() if line.startswith("Uid:")), "Uid:"
             )
-            found.update(map(int, line.split()[1:]))
-    return frozenset(found)
+            uids.update(map(int, uid_line.split()[1:]))
+    return frozenset(uids)

@@ -87,14 +87,14 @@ def join(control: Path, linger: float) -> int:
 
 def linger_seconds(environ: Mapping[str, str]) -> float:
     """How long the server stays after its last client: the next command need not wait for it to start."""
-    told = environ.get("PENSTOCK_PG_LINGER")
+    given = environ.get("PENSTOCK_PG_LINGER")
     try:
-        seconds = LINGER_SECONDS if told is None else float(told)
+        seconds = LINGER_SECONDS if given is None else float(given)
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= _LONGEST_LINGER_SECONDS:
         raise StateError(
-            f"PENSTOCK_PG_LINGER is {told!r}", hint="set it to a number of seconds, up to a day; 0 stops it at once"
+            f"PENSTOCK_PG_LINGER is {given!r}", hint="set it to a number of seconds, up to a day; 0 stops it at once"
         )
     return seconds
 
@@ -132,11 +132,11 @@ def _words(account: Account, *, chosen: bool) -> str:
 
 def _start(project: Path, environ: Mapping[str, str]) -> Place:
     place = choose_place(project, environ)
-    found = up_or_down(place)
-    if isinstance(found, Up):
+    state = up_or_down(place)
+    if isinstance(state, Up):
         ensure_watcher(place, environ)
         return place
-    held = found.held
+    held = state.held
     try:
         place = hand_over(place, environ)
         programs = programs_for(place.account, find(environ))
@@ -173,7 +173,7 @@ def _dsn(place: Place) -> str:
     and PGGEQO are settings of a session. One that PostgreSQL does not know still makes it refuse, and name it.
     """
     known = {
-        one.keyword.decode() for one in pq.Conninfo.get_defaults()
+        option.keyword.decode() for option in pq.Conninfo.get_defaults()
     }  # an older libpq refuses words that it does not know
     parts = {name: value for name, value in _NOTHING_FROM_OUTSIDE.items() if name in known} | {
         "host": str(place.run),

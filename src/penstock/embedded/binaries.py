@@ -36,9 +36,9 @@ class Programs:
 
 def find(environ: Mapping[str, str]) -> Path:
     """The folder of the programs: as told, else out of a wheel (found, never imported: importing has side effects)."""
-    told = environ.get("PENSTOCK_PG_BIN")
-    if told:
-        return _told(Path(told))
+    given = environ.get("PENSTOCK_PG_BIN")
+    if given:
+        return _told(Path(given))
     for package in _PACKAGES:
         spec = find_spec(package)
         for location in (spec and spec.submodule_search_locations) or ():
@@ -66,13 +66,13 @@ def programs_in(folder: Path, account: Account) -> Programs:
             f"uid {account.uid} cannot run {folder / 'postgres'}: {said.text}",
             hint=f"set PENSTOCK_PG_BIN to a folder that this uid can reach, {_ASK_FOR_DSN}",
         )
-    found = re.search(r"\(PostgreSQL\) (\d+(?:\.\d+)?)", said.text)
-    if found is None or int(found[1].split(".")[0]) < _OLDEST:
+    match = re.search(r"\(PostgreSQL\) (\d+(?:\.\d+)?)", said.text)
+    if match is None or int(match[1].split(".")[0]) < _OLDEST:
         raise StateError(
             f"{folder / 'postgres'} is {said.text!r}; PostgreSQL {_OLDEST} or newer is needed",
             hint=f"set PENSTOCK_PG_BIN to a newer one, {_ASK_FOR_DSN}",
         )
-    return Programs(folder, found[1])
+    return Programs(folder, match[1])
 
 
 def _told(folder: Path) -> Path:

@@ -77,9 +77,9 @@ def maker_account(account: Account) -> Account:
     """
     if account.has_entry:
         return account
-    for found in map(entry, SHARED):
-        if found is not None and found.pw_uid != 0:
-            return Account(found.pw_uid, account.gid)
+    for user in map(entry, SHARED):
+        if user is not None and user.pw_uid != 0:
+            return Account(user.pw_uid, account.gid)
     raise StateError(
         f"initdb does not run as uid {account.uid}, which has no name, and there is neither {' nor '.join(SHARED)}",
         hint="set PENSTOCK_PG_USER to an account with a name, or give a PostgreSQL server as `state:`",

@@ -28,7 +28,7 @@ def file_system(folder: bytes, table: bytes) -> str:
     kind, longest = b"", -1
     for line in table.splitlines():
         where, _, what = line.partition(b" - ")
-        point = _ESCAPE.sub(lambda found: bytes([int(found[1], 8)]), where.split()[4])
+        point = _ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), where.split()[4])
         inside = (folder + b"/").startswith(point.rstrip(b"/") + b"/")
         if inside and len(point) >= longest:
             kind, longest = what.split()[0], len(point)

@@ -66,13 +66,13 @@ class Down:
 
 def up_or_down(place: Place) -> Up | Down:
     """What is there, after waiting for a server that is coming up or going away."""
-    found = poll(partial(_look, place), _ORPHAN_SECONDS)
-    if found is None:
+    state = poll(partial(_look, place), _ORPHAN_SECONDS)
+    if state is None:
         raise StateError(
             f"PostgreSQL processes of {place.data} are still running, but no server answers at {place.socket}",
             hint=f"look into {place.log}, end these processes, and try again",
         )
-    return found
+    return state
 
 
 def _look(place: Place) -> Up | Down | None:

@@ -11,9 +11,9 @@ Found = TypeVar("Found")
 _PAUSE_SECONDS = 0.005
 
 
-def poll(look: Callable[[], Found], seconds: float) -> Found:
-    """The first result of `look` that is not None, or None when the time is over."""
+def poll(check: Callable[[], Found], seconds: float) -> Found:
+    """The first result of `check` that is not None, or None when the time is over."""
     deadline = time.monotonic() + seconds
-    while (found := look()) is None and time.monotonic() < deadline:
+    while (result := check()) is None and time.monotonic() < deadline:
         time.sleep(_PAUSE_SECONDS)
-    return found
+    return result

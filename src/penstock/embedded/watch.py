@@ -81,13 +81,13 @@ def watch(clients: int, server: int) -> None:
     began = time.monotonic()
     asked = 0
     while not _free(server) and (waited := time.monotonic() - began) < _RESIGNED_SECONDS:
-        found = read_pid_file(os.curdir) or last
+        pid_file = read_pid_file(os.curdir) or last
         # A server that is only just starting has no pid file yet: look again.
-        if found is not None and is_server(found.pid, found.data):
+        if pid_file is not None and is_server(pid_file.pid, pid_file.data):
             # what was deleted is not worth a checkpoint, which would only be in the way of whoever deletes it
             how = signal.SIGINT if waited < _POLITE_SECONDS and not _deserted(clients) else signal.SIGQUIT
             if asked != how:
-                _signal(found.pid, how)
+                _signal(pid_file.pid, how)
                 asked = how
         time.sleep(_PAUSE_SECONDS)
 

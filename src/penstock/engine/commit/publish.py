@@ -46,11 +46,11 @@ def prepared(staged: Staged, storage: Storage | None = None) -> Staged | FileSet
     job = staged.job
     try:
         head = load_head(job.location, job.position, storage, staged.base_version)
-        found = None if head is None else find_commit(job.location, job.task, storage, table=head.table)
+        commit = None if head is None else find_commit(job.location, job.task, storage, table=head.table)
     except UnreadableLog as error:
         raise EngineError(error.message, hint=error.hint) from error
-    changed = None if head is None or found is not None else moved(head.snapshot, staged)
-    return changed or replace(staged, head=head, found=found)
+    changed = None if head is None or commit is not None else moved(head.snapshot, staged)
+    return changed or replace(staged, head=head, found=commit)
 
 
 def publish(staged: Staged, step: Step, storage: Storage | None = None) -> Commit | FileSetChanged | HeadMoved:
@@ -64,9 +64,9 @@ def publish(staged: Staged, step: Step, storage: Storage | None = None) -> Commi
     for _ in range(ROUNDS):
         table = _head(staged, step, storage)
         step("head loaded")
-        found = find_commit(job.location, job.task, storage, table=table)
-        if found is not None:
-            return found
+        commit = find_commit(job.location, job.task, storage, table=table)
+        if commit is not None:
+            return commit
         try:
             head = read(table, job.location, job.position)
         except UnreadableLog as error:

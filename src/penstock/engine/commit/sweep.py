@@ -26,11 +26,11 @@ def discard(location: str, task: UUID, attempt: int, storage: Storage | None = N
     """Remove what an attempt staged that will never publish it; with `others` what all but that attempt staged."""
     try:
         filesystem, folder = place(location, str(task), storage)
-        found = filesystem.get_file_info(FileSelector(folder, allow_not_found=True))
-        gone = [one for one in found if (one.base_name.partition("-")[0] == str(attempt)) != others]
-        for one in gone:
-            filesystem.delete_dir(one.path)
-        if gone and len(gone) == len(found):
+        entries = filesystem.get_file_info(FileSelector(folder, allow_not_found=True))
+        gone = [entry for entry in entries if (entry.base_name.partition("-")[0] == str(attempt)) != others]
+        for entry in gone:
+            filesystem.delete_dir(entry.path)
+        if gone and len(gone) == len(entries):
             filesystem.delete_dir(folder)
     except OSError as error:
         raise EngineError(f"cannot remove what task {task} staged and left in {location}: {error}") from error
@@ -50,7 +50,7 @@ def sweep(location: str, storage: Storage | None = None) -> int:
         root = root.rstrip("/")
         old = [f"{root}/{path}" if root else path for path in _removable(table)]
         gone = [path for path in old if _delete(filesystem, path)]
-        for folder in sorted({one.rpartition("/")[0] for one in gone}, reverse=True):
+        for folder in sorted({path.rpartition("/")[0] for path in gone}, reverse=True):
             _remove_if_empty(filesystem, root, folder)
     except (DeltaError, OSError) as error:
         raise EngineError(f"cannot remove old files of {location}: {first_line(error)}") from error

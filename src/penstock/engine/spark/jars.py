@@ -52,13 +52,13 @@ def jars_ready(environ: Mapping[str, str], cache: Path) -> bool:
 
 
 def _as_given(folder: Path) -> tuple[str, ...]:
-    found = tuple(sorted(str(path) for path in folder.glob("*.jar")))
-    if not any("delta-spark" in Path(path).name for path in found):
+    paths = tuple(sorted(str(path) for path in folder.glob("*.jar")))
+    if not any("delta-spark" in Path(path).name for path in paths):
         raise SparkError(
             f"{OVERRIDE}={folder} holds no delta-spark jar",
             hint=f"put {', '.join(JARS)} there, or unset {OVERRIDE} to have them resolved",
         )
-    return found
+    return paths
 
 
 def _complete(folder: Path) -> bool:
@@ -86,17 +86,17 @@ def _resolve(folder: Path, environ: Mapping[str, str], java_home: str, conf: Map
         said = _run_resolver(Path(temporary), environ, java_home, conf)
         resolved = {path.name.removeprefix("io.delta_"): path for path in Path(temporary).glob("jars/*.jar")}
         for name, digest in JARS.items():
-            found = resolved.get(name)
-            if found is None:
+            jar = resolved.get(name)
+            if jar is None:
                 raise SparkError(
                     f"the Delta jar {name} could not be resolved: {_reason(said)}",
                     hint=f"check the network, name a mirror in spark.conf (spark.jars.repositories or "
                     f"spark.jars.ivySettings), or put the jars in a folder and set {OVERRIDE}",
                 )
-            if _sha256(found) != digest:
+            if _sha256(jar) != digest:
                 raise SparkError(f"the Delta jar {name} is not the one we know: its sha256 differs")
             fresh = folder / f".{name}.{os.getpid()}"
-            shutil.copyfile(found, fresh)
+            shutil.copyfile(jar, fresh)
             fresh.replace(folder / name)
 
 
@@ -110,8 +110,8 @@ def _run_resolver(temporary: Path, environ: Mapping[str, str], java_home: str, c
     command += ["--exclude-packages", "org.*:*,com.*:*,io.unitycatalog:*"]
     # a mirror's address may hold a password: it is not for the command line
     given = {key: conf[key] for key in _RESOLVER_CONFS if key in conf}
-    told = properties(temporary, {**given, "spark.jars.ivy": str(temporary), "spark.ui.enabled": "false"})
-    command += ["--load-spark-defaults", "--properties-file", str(told)]
+    conf_file = properties(temporary, {**given, "spark.jars.ivy": str(temporary), "spark.ui.enabled": "false"})
+    command += ["--load-spark-defaults", "--properties-file", str(conf_file)]
     own = {"JAVA_HOME": java_home, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
     try:
         done = subprocess.run(

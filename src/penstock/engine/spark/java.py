@@ -38,13 +38,13 @@ def find(environ: Mapping[str, str], cache: Path) -> Java:
         if major is not None and major >= OLDEST:
             return Java(home, major, "JAVA_HOME")
         refused.append(f"JAVA_HOME={home} " + ("has no Java" if major is None else f"is Java {major}"))
-    found = shutil.which("java", path=environ.get("PATH", os.defpath))
-    if found:
-        on_path = Path(found).resolve().parent.parent
+    program = shutil.which("java", path=environ.get("PATH", os.defpath))
+    if program:
+        on_path = Path(program).resolve().parent.parent
         major = _major(on_path)
         if major is not None and major >= OLDEST:
             return Java(str(on_path), major, "PATH")
-        refused.append(f"{found} " + ("does not answer" if major is None else f"is Java {major}"))
+        refused.append(f"{program} " + ("does not answer" if major is None else f"is Java {major}"))
     wheel = _from_wheel(cache)
     if wheel is not None:
         return wheel
@@ -62,10 +62,10 @@ def _major(home: Path) -> int | None:
     except OSError:
         pass  # distributions may leave the release file out: ask the program itself
     try:
-        told = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+        text = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return _number(told.partition("version ")[2])
+    return _number(text.partition("version ")[2])
 
 
 def _number(text: str) -> int | None:

@@ -90,8 +90,8 @@ def launch(conf: Mapping[str, str], own_options: str, java: Java, environ: Mappi
             "SPARK_CONNECT_MODE": "0",
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer),
         }
-        told = _written(Path(private), conf, own_options)
-        command = [str(home / "bin" / "spark-submit"), "--load-spark-defaults", "--properties-file", str(told)]
+        conf_file = _written(Path(private), conf, own_options)
+        command = [str(home / "bin" / "spark-submit"), "--load-spark-defaults", "--properties-file", str(conf_file)]
         with _private_log(log) as file:
             process = subprocess.Popen(
                 [*command, "pyspark-shell"],
@@ -172,14 +172,14 @@ def last_words(log: Path) -> str:
 
 def _written(private: Path, conf: Mapping[str, str], own_options: str) -> Path:
     """The confs as a properties file; the target's Java options as a file of arguments, which Java reads itself."""
-    told = dict(conf)
-    given = shlex.split(told.get(JAVA_OPTIONS, ""))
-    told[JAVA_OPTIONS] = own_options
+    confs = dict(conf)
+    given = shlex.split(confs.get(JAVA_OPTIONS, ""))
+    confs[JAVA_OPTIONS] = own_options
     if given:
         arguments = private / "java.options"
         arguments.write_text("".join(f"{_argument(option)}\n" for option in given))
-        told[JAVA_OPTIONS] = f"@{arguments} {own_options}"
-    return properties(private, told)
+        confs[JAVA_OPTIONS] = f"@{arguments} {own_options}"
+    return properties(private, confs)
 
 
 def _argument(option: str) -> str:
@@ -201,9 +201,9 @@ def _utf16(text: str) -> str:
 def _keep_newest(folder: Path) -> None:
     """Remove the logs of all but the last processes; one that still writes to its own goes on doing so."""
     with suppress(OSError):
-        logs = sorted(folder.glob("spark-*.log"), key=lambda one: one.stat().st_mtime, reverse=True)
-        for one in logs[KEPT_LOGS:]:
-            one.unlink(missing_ok=True)
+        logs = sorted(folder.glob("spark-*.log"), key=lambda log: log.stat().st_mtime, reverse=True)
+        for log in logs[KEPT_LOGS:]:
+            log.unlink(missing_ok=True)
 
 
 def _private_log(log: Path) -> BinaryIO:

@@ -75,24 +75,24 @@ def changes(
         reader = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", after + 1)
         feed = reader.option("endingVersion", upto).load(spark_path(location))
         field = position_field(feed.schema.json(), position)
-        rows = (
+        frame = (
             feed.selectExpr(f"{as_position(field)} as p", "_commit_version as v", "_change_type = 'delete' as gone")
             .where("p is not null")
             .groupBy("v", "gone", "p")
             .count()
         )
-        found = rows.limit(MOST_POSITIONS + 1).toArrow().to_pylist()
-        if len(found) > MOST_POSITIONS:
+        rows = frame.limit(MOST_POSITIONS + 1).toArrow().to_pylist()
+        if len(rows) > MOST_POSITIONS:
             low, high = _extremes(feed, position)
             if low is None or high is None:
                 return LogChanges()
             return LogChanges((CommitChanges(Changed(IntervalSet.of([(low, high + 1)]))),))
-    return LogChanges(tuple(_commits(found, first)))
+    return LogChanges(tuple(_commits(rows, first)))
 
 
-def _commits(found: list[dict[str, object]], first: int | None) -> Iterator[CommitChanges]:
+def _commits(feed: list[dict[str, object]], first: int | None) -> Iterator[CommitChanges]:
     """Commit by commit, oldest first."""
-    ordered = sorted(found, key=lambda row: str(row["v"]).zfill(20))
+    ordered = sorted(feed, key=lambda row: str(row["v"]).zfill(20))
     for _, group in groupby(ordered, key=lambda row: row["v"]):
         rows = list(group)
         touched = IntervalSet.of((at, at + 1) for row in rows if isinstance(at := row["p"], int))

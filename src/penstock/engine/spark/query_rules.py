@@ -141,12 +141,12 @@ class _Judge:
         """What a name stands for, by Spark's own register; a name that it does not have is refused by the analysis."""
         jvm = self.spark._jvm
         assert jvm is not None  # noqa: S101
-        some = jvm.scala.Option.apply
+        option = jvm.scala.Option.apply
         wanted = str(node.nameParts().last()).lower()
-        name = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(wanted, some("builtin"), some("system"))
-        found = self.spark._jsparkSession.sessionState().functionRegistry().lookupFunction(name)
-        if found.isDefined():
-            stands_for = str(found.get().getClassName())
+        name = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(wanted, option("builtin"), option("system"))
+        info = self.spark._jsparkSession.sessionState().functionRegistry().lookupFunction(name)
+        if info.isDefined():
+            stands_for = str(info.get().getClassName())
             if stands_for not in EXPRESSIONS:
                 raise _refused(wanted, stands_for)
 
@@ -163,10 +163,10 @@ def _bounded(size: int, what: str) -> None:
         )
 
 
-def _each(some: JavaObject | tuple[()]) -> Iterator[JavaObject]:
-    if not isinstance(some, tuple):
-        for number in range(some.size()):
-            yield some.apply(number)
+def _each(nodes: JavaObject | tuple[()]) -> Iterator[JavaObject]:
+    if not isinstance(nodes, tuple):
+        for number in range(nodes.size()):
+            yield nodes.apply(number)
 
 
 def _nth(node: JavaObject, number: int) -> JavaObject:

@@ -76,9 +76,9 @@ def _writes(spark: SparkSession, plan: JavaObject) -> bool:
     below = [plan.children(), plan.innerChildren()]
     return any(
         _writes(spark, inner)
-        for some in below
-        for i in range(some.size())
-        if is_instance_of(gateway, inner := some.apply(i), f"{_LOGICAL}.LogicalPlan")
+        for plans in below
+        for i in range(plans.size())
+        if is_instance_of(gateway, inner := plans.apply(i), f"{_LOGICAL}.LogicalPlan")
     )
 
 

@@ -229,13 +229,13 @@ class Session:
         archive = _Archive.of(java, paths, settings)
         conf = configuration(settings, paths, archive.options)
         # the launch hears no secret, and the target's own Java options by a file that only we can read
-        told = launch.tellable(conf, settings.secrets) | {
+        launch_conf = launch.tellable(conf, settings.secrets) | {
             launch.JAVA_OPTIONS: settings.conf.get(launch.JAVA_OPTIONS, "")
         }
         log = settings.cache / "logs" / f"spark-{os.getpid()}.log"
         try:
             own = " ".join((*_OWN_OPTIONS, *archive.options))
-            self._gateway = launch.launch(told, own, java, settings.environ, log)
+            self._gateway = launch.launch(launch_conf, own, java, settings.environ, log)
             from pyspark import SparkConf, SparkContext
             from pyspark.sql import SparkSession
 

@@ -29,7 +29,7 @@ def readers(at: str, tags: Tags) -> str:
     """SQL of the starts of the chunks that read a row at `at`; those of a grid may lie in gaps between the chunks."""
     step = regular(tags.chunks)
     if step is None or len(tags.chunks) < _most(tags, step[1]):
-        listed = ", ".join(f"struct({one.start}L as s, {one.end}L as e)" for one in tags.chunks)
+        listed = ", ".join(f"struct({chunk.start}L as s, {chunk.end}L as e)" for chunk in tags.chunks)
         near = f"c -> {at} >= c.s - {tags.before}L and {at} < c.e + {tags.after}L"
         return f"transform(filter(array({listed}), {near}), c -> c.s)"
     first, last = (_floored(f"({at} {shift})", *step) for shift in (f"- {tags.after}L", f"+ {tags.before}L"))
@@ -48,8 +48,8 @@ def copies(tags: Tags | None) -> float:
     """How many chunks read a row, on average."""
     if tags is None:
         return 1.0
-    looks = [Interval(one.start - tags.before, one.end + tags.after) for one in tags.chunks]
-    return sum(look.size for look in looks) / IntervalSet.of(looks).size
+    windows = [Interval(chunk.start - tags.before, chunk.end + tags.after) for chunk in tags.chunks]
+    return sum(window.size for window in windows) / IntervalSet.of(windows).size
 
 
 def chunk_start(field: PositionField, chunks: Sequence[Interval]) -> str:
@@ -66,7 +66,7 @@ def end_of(tag: str, chunks: Sequence[Interval]) -> str:
     step = regular(chunks)
     if step is not None:
         return f"({tag} + {step[1]})"
-    listed = ", ".join(f"{one.start}L, {one.end}L" for one in chunks)
+    listed = ", ".join(f"{chunk.start}L, {chunk.end}L" for chunk in chunks)
     return f"element_at(map({listed}), {tag})"
 
 
@@ -74,7 +74,7 @@ def regular(chunks: Sequence[Interval]) -> tuple[int, int] | None:
     """Origin and length when all chunks lie on one grid."""
     size = chunks[0].size
     origin = chunks[0].start % size
-    fits = all(one.size == size and one.start % size == origin for one in chunks)
+    fits = all(chunk.size == size and chunk.start % size == origin for chunk in chunks)
     return (origin, size) if fits else None
 
 

@@ -63,10 +63,10 @@ def searched(
     """The live files that may hold a key of the new rows, or a row to retract."""
     if head.snapshot is None:
         return ()
-    found = {file.path for file in able_to_hold(head.snapshot, computed, key, storage)}
+    paths = {file.path for file in able_to_hold(head.snapshot, computed, key, storage)}
     if job.retract:
-        found |= {file.path for file in head.snapshot.meeting(job.scope)}
-    return tuple(file for file in head.snapshot.files if file.path in found)
+        paths |= {file.path for file in head.snapshot.meeting(job.scope)}
+    return tuple(file for file in head.snapshot.files if file.path in paths)
 
 
 class _Joined:

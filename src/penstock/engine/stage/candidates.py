@@ -56,10 +56,10 @@ def able_to_hold(
     return tuple(file for file in snapshot.files if any(_meet(live.get(file.path), box) for box in wanted))
 
 
-def _meet(one: Box | None, other: Box) -> bool:
-    if one is None:
+def _meet(live: Box | None, new: Box) -> bool:
+    if live is None:
         return True
-    return all(a is None or b is None or a.meets(b) for a, b in zip(one, other, strict=True))
+    return all(a is None or b is None or a.meets(b) for a, b in zip(live, new, strict=True))
 
 
 def _box_of_staged(file: StagedFile, key: Sequence[tuple[str, str]]) -> Box:
@@ -77,8 +77,8 @@ def _live_boxes(snapshot: TableSnapshot, key: Sequence[tuple[str, str]], storage
     columns: list[list[Span | None]] = []
     for name, kind in key:
         sides = [_statistics(actions, group, name) for group in ("min", "max", "null_count")]
-        found = zip(*sides, rows, strict=True)
-        columns.append([_span(*side, rows=count, kind=kind) for *side, count in found])
+        per_file = zip(*sides, rows, strict=True)
+        columns.append([_span(*side, rows=count, kind=kind) for *side, count in per_file])
     return dict(zip(map(unquote, actions.column("path").to_pylist()), zip(*columns, strict=True), strict=True))
 
 

@@ -65,10 +65,10 @@ def _looked_at(
             column = f"__penstock_f{number}"
             joins += f" left join (select distinct {field} as {column} from {view}) on n.{quoted(name)} = {column}"
     counts = ", ".join(_violations(rule, number) for number, rule in enumerate(rules))
-    (found,) = spark.sql(f"select {counts} from {_ROWS} n{joins}").collect()
+    (row,) = spark.sql(f"select {counts} from {_ROWS} n{joins}").collect()
     for number, rule in enumerate(rules):
-        if found[number]:
-            yield rule, f"check {rule.kind} {_about(rule)}: {found[number]} rows break it"
+        if row[number]:
+            yield rule, f"check {rule.kind} {_about(rule)}: {row[number]} rows break it"
 
 
 def _violations(rule: Check, number: int) -> str:

@@ -95,7 +95,7 @@ def _counted(
     column = pq.read_table(inside, columns=[field.name], filesystem=filesystem, partitioning=None).column(0)
     ordered = pc.drop_null(stored_positions(column, field, f"{path} of {location}")).combine_chunks()
     ordered = ordered.take(pc.array_sort_indices(ordered))
-    edges = [bisect_left(ordered, start, key=lambda one: one.as_py()) for start in starts[1:]]
+    edges = [bisect_left(ordered, start, key=lambda value: value.as_py()) for start in starts[1:]]
     return {at: end - start for at, (start, end) in enumerate(pairwise([0, *edges, len(ordered)]))}
 
 
@@ -134,7 +134,7 @@ def _worth_a_look(
         sorted(chunk for chunk, verdict in verdicts.items() if verdict is not False and _met(head, chunk))
     )
     width = len(target.schema.names)
-    return next((some for some in (differing, unsure) if some and _few(head, files, some, width)), ())
+    return next((chunks for chunks in (differing, unsure) if chunks and _few(head, files, chunks, width)), ())
 
 
 def _met(head: Head, chunk: Interval) -> list[DataFile]:
@@ -161,8 +161,8 @@ def _compared(
     """Where each of the chunks holds other rows than before."""
     window = IntervalSet.of(chunks)
     both = []
-    for some in (head.replaced, tuple(map(as_data_file, files))):
-        paths = [file.path for file in some if file.meets(window)]
+    for side in (head.replaced, tuple(map(as_data_file, files))):
+        paths = [file.path for file in side if file.meets(window)]
         both.append(chunk_rows(job.location, paths, target.schema.names, target.field, chunks, storage=storage))
     return {chunk: differing(both[0][chunk], both[1][chunk]) for chunk in chunks}
 

@@ -86,13 +86,15 @@ def _compared(spark: SparkSession, job: Job, snapshot: int, storage: Storage | N
     if not differing:
         return Comparison(stored, expected, 0, 0, frozenset(), ())
     rest = counted.filter(f"{_EXPECTED} <> {_HELD}").limit(MOST_LOOKED_AT + 1).collect()
-    found = [_Difference(row[_CHUNK], tuple(row[name] for name in names), row[_EXPECTED] - row[_HELD]) for row in rest]
-    if len(found) <= MOST_LOOKED_AT:
-        found = _unpaired(found)
-        missing = sum(one.extra for one in found if one.extra > 0)
-        unexpected = -sum(one.extra for one in found if one.extra < 0)
-        differing = {chunks[one.chunk] for one in found}
-    samples = tuple(_sample(one, names) for one in found[:SAMPLES])
+    differences = [
+        _Difference(row[_CHUNK], tuple(row[name] for name in names), row[_EXPECTED] - row[_HELD]) for row in rest
+    ]
+    if len(differences) <= MOST_LOOKED_AT:
+        differences = _unpaired(differences)
+        missing = sum(difference.extra for difference in differences if difference.extra > 0)
+        unexpected = -sum(difference.extra for difference in differences if difference.extra < 0)
+        differing = {chunks[difference.chunk] for difference in differences}
+    samples = tuple(_sample(difference, names) for difference in differences[:SAMPLES])
     return Comparison(stored, expected, missing, unexpected, frozenset(differing), samples)
 
 
@@ -205,31 +207,33 @@ def _rounded(expression: str, kind: DataType) -> str:
     return comparable(expression, kind) if known is None else known.sql_compared(expression)
 
 
-def _unpaired(found: list[_Difference]) -> list[_Difference]:
+def _unpaired(differences: list[_Difference]) -> list[_Difference]:
     """The differences without pairs of rows that differ by the rounding of doubles alone."""
-    missing = [one for one in found if one.extra > 0]
+    missing = [difference for difference in differences if difference.extra > 0]
     open_: list[_Difference] = []
     by_text: dict[object, list[_Difference]] = {}
-    for one in missing:
-        by_text.setdefault(_exact_part(one), []).append(one)
-    for one in found:
-        if one.extra > 0:
+    for difference in missing:
+        by_text.setdefault(_exact_part(difference), []).append(difference)
+    for difference in differences:
+        if difference.extra > 0:
             continue
-        others = by_text.get(_exact_part(one), [])
-        match = next((other for other in others if other.extra == -one.extra and _close(one, other)), None)
+        others = by_text.get(_exact_part(difference), [])
+        match = next(
+            (other for other in others if other.extra == -difference.extra and _close(difference, other)), None
+        )
         if match is None:
-            open_.append(one)
+            open_.append(difference)
         else:
             others.remove(match)
-    return [one for others in by_text.values() for one in others] + open_
+    return [difference for others in by_text.values() for difference in others] + open_
 
 
-def _exact_part(one: _Difference) -> object:
-    return (one.chunk, *(None if _number(value) is not None else value for value in one.values))
+def _exact_part(difference: _Difference) -> object:
+    return (difference.chunk, *(None if _number(value) is not None else value for value in difference.values))
 
 
-def _close(one: _Difference, other: _Difference) -> bool:
-    pairs = zip(one.values, other.values, strict=True)
+def _close(difference: _Difference, other: _Difference) -> bool:
+    pairs = zip(difference.values, other.values, strict=True)
     return all(
         a == b
         or ((x := _number(a)) is not None and (y := _number(b)) is not None and math.isclose(x, y, rel_tol=_CLOSE))
@@ -247,10 +251,10 @@ def _number(value: object) -> float | None:
         return None
 
 
-def _sample(one: _Difference, names: tuple[str, ...]) -> dict[str, object]:
-    what = "missing" if one.extra > 0 else "unexpected"
-    row = {name: _shown(value) for name, value in zip(names, one.values, strict=True)}
-    return {"difference": what, "times": abs(one.extra), "row": row}
+def _sample(difference: _Difference, names: tuple[str, ...]) -> dict[str, object]:
+    what = "missing" if difference.extra > 0 else "unexpected"
+    row = {name: _shown(value) for name, value in zip(names, difference.values, strict=True)}
+    return {"difference": what, "times": abs(difference.extra), "row": row}
 
 
 def _shown(value: object) -> object:

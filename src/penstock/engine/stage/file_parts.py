@@ -42,12 +42,12 @@ def pieces(run: IntervalSet, chunks: Sequence[Interval], rows: int, size: int | 
     """
     wanted = max(-(-rows // PIECE_ROWS), -(-(size or 0) // PIECE_BYTES), 1)
     most = -(-len(chunks) // min(wanted, MOST_PIECES))
-    found: list[Interval] = []
+    intervals: list[Interval] = []
     for part in run:
         inner = [chunk for chunk in chunks if chunk.start in IntervalSet.of((part,))]
         edges = [part.start, *(inner[at].start for at in range(most, len(inner), most)), part.end]
-        found += [Interval(start, end) for start, end in pairwise(edges)]
-    return tuple(found)
+        intervals += [Interval(start, end) for start, end in pairwise(edges)]
+    return tuple(intervals)
 
 
 def written(parts: tuple[DataFrame, ...], job: Job, folder: str, storage: Storage | None) -> tuple[StagedFile, ...]:
@@ -66,8 +66,8 @@ def written(parts: tuple[DataFrame, ...], job: Job, folder: str, storage: Storag
     limits = {"maxRecordsPerFile": FILE_ROWS, "parquet.block.row.count.limit": GROUP_ROWS}
     writer.options(**limits).parquet(f"{spark_path(job.location).rstrip('/')}/{folder}")
     filesystem, path = place(job.location, folder, storage)
-    found = filesystem.get_file_info(FileSelector(path, recursive=True))
-    names = sorted(f.path[len(path) :].strip("/") for f in found if _is_rows(f))
+    entries = filesystem.get_file_info(FileSelector(path, recursive=True))
+    names = sorted(f.path[len(path) :].strip("/") for f in entries if _is_rows(f))
     files = (staged_file(job.location, f"{folder}/{name}", job.position, storage) for name in names)
     return tuple(file for file in files if file.rows)
 

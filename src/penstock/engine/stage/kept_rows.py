@@ -73,7 +73,7 @@ class _Keeping:
     def _hold(self, gap: Interval | None, rows: pa.Table) -> None:
         held = self._held.setdefault(gap, [])
         held.append(rows)
-        if sum(one.num_rows for one in held) >= FILE_ROWS:
+        if sum(table.num_rows for table in held) >= FILE_ROWS:
             self._write(self._held.pop(gap))
 
     def _apart(self, rows: pa.Table) -> Iterator[tuple[Interval | None, pa.Table]]:
@@ -88,7 +88,9 @@ class _Keeping:
             order = pc.array_sort_indices(positions)
             rows, positions = rows.take(order), positions.take(order)
         for gap in self._gaps.within(positions[0].as_py(), positions[-1].as_py() + 1):
-            start, end = (bisect_left(positions, edge, key=lambda one: one.as_py()) for edge in (gap.start, gap.end))
+            start, end = (
+                bisect_left(positions, edge, key=lambda value: value.as_py()) for edge in (gap.start, gap.end)
+            )
             if start < end:
                 whole_gap = self._gaps.part_at(gap.start)
                 assert whole_gap is not None  # noqa: S101

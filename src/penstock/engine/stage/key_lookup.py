@@ -66,7 +66,9 @@ class Lookup:
             [winners[key] == (number, place) and key not in stored for place, (key, _) in enumerate(rows.pairs)]
             for number, rows in enumerate(new)
         ]
-        files = tuple(file for number, one in enumerate(computed) for file in self._fresh(one, number, fresh[number]))
+        files = tuple(
+            file for number, staged in enumerate(computed) for file in self._fresh(staged, number, fresh[number])
+        )
         came = [
             position
             for rows, mask in zip(new, fresh, strict=True)
@@ -92,14 +94,14 @@ class Lookup:
         for number, rows in enumerate(new):
             for place_in, (key, _) in enumerate(rows.pairs):
                 places_of.setdefault(key, []).append((number, place_in))
-        several = {where for found in places_of.values() if len(found) > 1 for where in found}
+        several = {where for rivals in places_of.values() if len(rivals) > 1 for where in rivals}
         ranks = {
             number: _ranks(opened(self.job.location, computed[number].path, None, self.storage), self.field.name)
             for number in {number for number, _ in several}
         }
         return {
-            key: found[0] if len(found) == 1 else min(found, key=lambda where: (ranks[where[0]][where[1]], where))
-            for key, found in places_of.items()
+            key: rivals[0] if len(rivals) == 1 else min(rivals, key=lambda where: (ranks[where[0]][where[1]], where))
+            for key, rivals in places_of.items()
         }
 
     def _fresh(self, file: StagedFile, number: int, mask: list[bool]) -> list[StagedFile]:
@@ -119,16 +121,16 @@ class Lookup:
 
     def _chunks(self, counted: Iterable[int], differing: Iterable[int]) -> tuple[StagedChunk, ...]:
         order = sorted(self.job.chunks)
-        tally: dict[Interval, _Tally] = {chunk: _Tally() for chunk in order}
+        tallies: dict[Interval, _Tally] = {chunk: _Tally() for chunk in order}
         starts = [chunk.start for chunk in order]
         for position in counted:
-            tally[order[bisect_right(starts, position) - 1]].rows += 1
+            tallies[order[bisect_right(starts, position) - 1]].rows += 1
         for position in differing:
-            tally[order[bisect_right(starts, position) - 1]].differs.add(position)
+            tallies[order[bisect_right(starts, position) - 1]].differs.add(position)
         return tuple(
-            StagedChunk(chunk, found.rows, None, bool(found.differs), places(found.differs) if found.differs else None)
+            StagedChunk(chunk, tally.rows, None, bool(tally.differs), places(tally.differs) if tally.differs else None)
             for chunk in self.job.chunks
-            for found in (tally[chunk],)
+            for tally in (tallies[chunk],)
         )
 
 

@@ -61,10 +61,10 @@ class NewRows:
         """What passed by; only once the parts are written."""
         if not self.watches:
             return None
-        found = [watch.seen() for watch in self.watches]
-        examples = [one.example for one in found if one.example is not None]
-        digests = {chunk: digest for one in found for chunk, digest in one.digests.items()}
-        return Observed(sum(one.outside for one in found), examples[0] if examples else None, digests)
+        seen = [watch.seen() for watch in self.watches]
+        examples = [part.example for part in seen if part.example is not None]
+        digests = {chunk: digest for part in seen for chunk, digest in part.digests.items()}
+        return Observed(sum(part.outside for part in seen), examples[0] if examples else None, digests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +73,11 @@ class _Watch:
     chunks: tuple[Interval, ...]
 
     def seen(self) -> Observed:
-        found: dict[str, object] = self.observation.get
-        example = found["example"]
-        outside = found["outside"] or 0
+        metrics: dict[str, object] = self.observation.get
+        example = metrics["example"]
+        outside = metrics["outside"] or 0
         assert isinstance(outside, int) and (example is None or isinstance(example, int))  # noqa: S101
-        digests = {chunk: digest_of(found, f"c{number}_") for number, chunk in enumerate(self.chunks)}
+        digests = {chunk: digest_of(metrics, f"c{number}_") for number, chunk in enumerate(self.chunks)}
         return Observed(outside, example, digests)
 
 
@@ -121,7 +121,7 @@ def ask(spark: SparkSession, job: Job, reader: Reader) -> Asked:
 
 
 def _size(planned: Iterable[PlannedRead]) -> int | None:
-    sizes = [None if one.size is None else one.size * copies(one.read.tags) for one in planned]
+    sizes = [None if plan.size is None else plan.size * copies(plan.read.tags) for plan in planned]
     return None if None in sizes else int(sum(size for size in sizes if size is not None))
 
 
@@ -150,7 +150,7 @@ def output_position(schema: StructType, job: Job) -> PositionField:
 def key_columns(job: Job, schema: StructType) -> tuple[tuple[str, str], ...]:
     """The columns of the unique key as the schema spells them, and their types."""
     spelled = {field.name.casefold(): field for field in schema.fields}
-    found: list[tuple[str, str]] = []
+    columns: list[tuple[str, str]] = []
     for name in job.unique_key:
         field = spelled.get(name.casefold())
         if field is None:
@@ -164,8 +164,8 @@ def key_columns(job: Job, schema: StructType) -> tuple[tuple[str, str], ...]:
                 f"{job.about}: the column {name!r} of unique_key holds {field.dataType.typeName()} values",
                 hint="a key is made of plain values: take its parts, or a hash of it",
             )
-        found.append((field.name, kind))
-    return tuple(found)
+        columns.append((field.name, kind))
+    return tuple(columns)
 
 
 def _runs(job: Job, asked: Asked, target: Target) -> tuple[tuple[DataFrame, ...], tuple[_Watch, ...]]:
@@ -240,7 +240,7 @@ def untagged(schema: StructType, rendering: Rendering) -> StructType:
     """The columns that the author's query gives."""
     from pyspark.sql.types import StructType
 
-    return StructType([one for one in schema.fields if one.name != TAG]) if rendering.tagged else schema
+    return StructType([field for field in schema.fields if field.name != TAG]) if rendering.tagged else schema
 
 
 def _watched(frame: DataFrame, target: Target, chunks: tuple[Interval, ...], marked: bool) -> tuple[DataFrame, _Watch]:

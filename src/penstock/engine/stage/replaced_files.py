@@ -78,13 +78,13 @@ class Head:
 
 def _beside(files: Sequence[DataFile], scope: IntervalSet) -> tuple[DataFile, ...]:
     """The small files next to the scope on either side, when they are many."""
-    found: list[DataFile] = []
+    neighbours: list[DataFile] = []
     below = [file for file in files if file.high is not None and file.high < scope.edges[0]]
     above = [file for file in files if file.low is not None and file.low >= scope.edges[-1]]
     for side in (sorted(below, key=_high, reverse=True), sorted(above, key=lambda file: file.start)):
         small = tuple(islice(takewhile(_is_small, side), MOST_GATHERED))
-        found += small if len(small) >= MANY_SMALL else ()
-    return tuple(found)
+        neighbours += small if len(small) >= MANY_SMALL else ()
+    return tuple(neighbours)
 
 
 def _is_small(file: DataFile) -> bool:

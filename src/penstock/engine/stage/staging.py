@@ -123,15 +123,15 @@ def _appended(
     folder: str,
     storage: Storage | None,
 ) -> Staged:
-    found = look_up(attempt.spark, job, head, target, computed=computed, folder=folder, storage=storage)
+    appended = look_up(attempt.spark, job, head, target, computed=computed, folder=folder, storage=storage)
     return Staged(
         job=job,
         base_version=head.version,
         schema_json=target.schema.json(),
-        files=found.files,
-        kept=found.kept,
-        replaced=found.replaced,
-        chunks=found.chunks,
+        files=appended.files,
+        kept=appended.kept,
+        replaced=appended.replaced,
+        chunks=appended.chunks,
         computed=computed,
     )
 
@@ -202,11 +202,11 @@ def _cost(attempt: Attempt, files: tuple[StagedFile, ...], rows_read: int, began
     )
 
 
-def _sum(one: Cost, other: Cost) -> Cost:
+def _sum(first: Cost, second: Cost) -> Cost:
     return Cost(
-        one.spark_jobs + other.spark_jobs,
-        one.rows_read + other.rows_read,
-        one.rows_written + other.rows_written,
-        one.bytes_written + other.bytes_written,
-        one.seconds + other.seconds,
+        first.spark_jobs + second.spark_jobs,
+        first.rows_read + second.rows_read,
+        first.rows_written + second.rows_written,
+        first.bytes_written + second.bytes_written,
+        first.seconds + second.seconds,
     )
