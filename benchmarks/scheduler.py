@@ -22,6 +22,7 @@ from penstock.runtime.place.revisions import Revisions
 from penstock.runtime.place.workspace import Workspace, apply, open_workspace
 from penstock.runtime.plan.scheduler import Scheduler
 from penstock.runtime.process.metrics import Metrics
+from penstock.state.sources import Sources
 from penstock.state.store import State
 from places import scratch
 from results import arguments, report
@@ -40,7 +41,7 @@ SWEEP_SECONDS = 60
 PARTS = {
     "project": ((Revisions, "site"),),
     "world": ((State, "world"),),
-    "look": ((State, "claim_looks"), (State, "record_source"), (Observer, "_observe")),
+    "look": ((Sources, "claim_looks"), (Sources, "record"), (Observer, "_observe")),
     "settle": ((State, "reap"), (State, "handle_events")),
     "diff": ((Triggers, "due"),),
     "enqueue": ((State, "enqueue"),),

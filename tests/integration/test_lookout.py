@@ -386,7 +386,7 @@ def test_a_long_log_is_walked_in_slices_and_each_that_was_kept_is_not_walked_aga
     with trial.opened() as workspace:
         slices = looked(workspace)
         for upto in (2, 4):
-            keep(workspace.state, next(slices))
+            keep(workspace.state.sources, next(slices))
             assert source(workspace).snapshot == upto
         slices.close()  # as a process that is killed here
         rest = list(looked(workspace))
@@ -394,7 +394,7 @@ def test_a_long_log_is_walked_in_slices_and_each_that_was_kept_is_not_walked_aga
         assert [sight.more for sight in rest] == [True, False]
         assert [sight.changed.ranges for sight in rest] == [ranges((4, 6)), ranges((6, 7))]
         for sight in rest:
-            keep(workspace.state, sight)
+            keep(workspace.state.sources, sight)
     assert trial.run().failed == 0
     assert trial.rows("copy") == sorted([(n, n * 7) for n in range(10)] + [(n, n * 9) for n in range(7)])
 
@@ -409,7 +409,7 @@ def test_control_a_slice_that_is_kept_without_its_changes_is_never_repaired(
         trial.land("numbers", [n], factor=9)
     with trial.opened() as workspace:
         first = next(looked(workspace))
-        workspace.state.record_source(first.record, first.known.snapshot, expected_table=first.known.table_id)
+        workspace.state.sources.record(first.record, first.known.snapshot, expected_table=first.known.table_id)
     trial.run()
     repaired = [(n, n * 9) for n in (10, 11)]
     assert trial.rows("copy") == sorted([(n, n * 7) for n in range(20)] + repaired)
@@ -453,7 +453,7 @@ class Watch:
         found += self.lookout.look(self.workspace.site, (), world)
         for seen in found:
             if isinstance(seen, Sight):
-                keep(self.workspace.state, seen)
+                keep(self.workspace.state.sources, seen)
         self.due()
         return found
 

@@ -57,7 +57,7 @@ class Trial:
     def look(self) -> None:
         eyes, world = MemoryObserver(self.engine), self.state.world()
         for sight in eyes.look(self.site, ["raw.numbers"], world):
-            keep(self.state, sight)
+            keep(self.state.sources, sight)
         assert eyes.audit(self.site, self.state, world) == ()
 
     def work(self, step: Step = no_step) -> int:
@@ -217,7 +217,7 @@ def test_a_change_that_nobody_was_told_of_is_seen(built: Trial) -> None:
     built.land(13)
     world = built.state.world()
     for sight in MemoryObserver(built.engine).look(built.site, ["raw.numbers"], world):
-        keep(built.state, replace(sight, changed=UNCHANGED))
+        keep(built.state.sources, replace(sight, changed=UNCHANGED))
     assert built.work() == 0
     assert any(text.startswith("t.copy") and "raw.numbers has changed since" in text for text in built.violations())
 

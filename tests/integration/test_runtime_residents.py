@@ -27,8 +27,8 @@ from penstock.runtime.serve import roles
 from penstock.runtime.serve.run import observe
 from penstock.runtime.work import heartbeat as beating
 from penstock.runtime.work import worker
-from penstock.state import sources
 from penstock.state.database.connection import Database
+from penstock.state.sources import Sources
 from penstock.values.intervals import Interval, ranges
 from penstock.values.tasks import Order
 
@@ -274,7 +274,7 @@ def test_a_worker_measures_the_sources_that_no_log_describes(trial: Deployment) 
 def test_control_without_asking_for_scans_such_a_source_is_never_seen(
     trial: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "ask_scan", lambda *_: None)
+    monkeypatch.setattr(Sources, "ask_scan", lambda *_: None)
     trial.write(
         "models/external/measured.sql",
         f'---\nlocation: "{trial.landing("measured")}"\nposition: n\n{QUICK}---\n'

@@ -77,7 +77,7 @@ class Play:
         known = self.observed()
         if known < self.snapshot:
             late = [(p, p + 1) for p, came in self.rows.items() if came > known]
-            assert self.story.state.record_source(record(self.snapshot), known, Changed(ranges(*late)))
+            assert self.story.state.sources.record(record(self.snapshot), known, Changed(ranges(*late)))
 
     def news(self, *positions: int) -> Actor:
         """A row is committed, seen, and told of. In any other order these do nothing, and are done at the end."""
@@ -182,7 +182,7 @@ class Stage:
     snapshot: int = 1
 
     def __post_init__(self) -> None:
-        self.story.state.record_source(record(1), None)
+        self.story.state.sources.record(record(1), None)
 
     def play(self, order: Sequence[int], begin: Sequence[int], cast: Callable[[Play], Sequence[Actor]]) -> Play:
         """The cell of the first row is covered; those of the others wait to be computed."""

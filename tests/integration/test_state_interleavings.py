@@ -116,7 +116,7 @@ class TemplateContext:
 
     def observation(self) -> Actor:
         changed, after = self.moved((3, 12)), self.observed + 1
-        assert self.story.state.record_source(record(after), self.observed, Changed(changed))
+        assert self.story.state.sources.record(record(after), self.observed, Changed(changed))
         self.observed = after
         yield
         self.story.state.handle_events(same)
@@ -140,7 +140,7 @@ class TemplateContext:
 
 
 def scenes(story: Story) -> Iterator[TemplateContext]:
-    story.state.record_source(record(1), None)
+    story.state.sources.record(record(1), None)
     generation = story.generation().no
     for number in range(100_000):
         yield TemplateContext(story, 1000 * number, Account(), generation, observed=number + 1)

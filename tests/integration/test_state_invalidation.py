@@ -322,25 +322,25 @@ def test_if_every_generation_had_a_say_a_given_up_rebuild_would_mark_the_table_t
 
 
 def test_a_first_observation_is_kept(story: Story) -> None:
-    assert story.state.record_source(record(3), None)
+    assert story.state.sources.record(record(3), None)
     seen = story.state.world().sources["raw.events"]
     assert (seen.snapshot, seen.min_pos, seen.end_pos, seen.columns) == (3, 0, 100, {"ts": "long"})
 
 
 def test_a_source_that_is_declared_otherwise_is_observed_anew(story: Story) -> None:
     """Its bounds were those of another column, place or rule."""
-    story.state.record_source(record(3), None)
+    story.state.sources.record(record(3), None)
     story.state.apply("r2", b"", {}, story.definitions(a="new"))
     assert story.state.world().sources["raw.events"].end_pos == 100
     story.state.apply("r3", b"", {}, story.definitions(a="new", events="other position"))
     assert story.state.world().sources == {}
-    assert not story.connect().record_source(record(4), 3), "it was derived from the old bounds"
-    assert story.state.record_source(record(1, end=7), None)
+    assert not story.connect().sources.record(record(4), 3), "it was derived from the old bounds"
+    assert story.state.sources.record(record(1, end=7), None)
     assert story.state.world().sources["raw.events"].end_pos == 7
 
 
 def test_a_source_that_comes_back_declared_otherwise_is_observed_anew(story: Story) -> None:
-    story.state.record_source(record(3), None)
+    story.state.sources.record(record(3), None)
     source, *_ = story.definitions()
     for revision, definitions in (("r2", ()), ("r3", (source,)), ("r4", ())):
         story.state.apply(revision, b"", {}, definitions)
@@ -350,80 +350,80 @@ def test_a_source_that_comes_back_declared_otherwise_is_observed_anew(story: Sto
 
 
 def test_of_two_that_look_at_once_the_later_state_wins(story: Story) -> None:
-    story.state.record_source(record(3), None)
-    assert story.state.record_source(record(5, end=200), 3)
-    assert not story.connect().record_source(record(4, end=150), 3)
+    story.state.sources.record(record(3), None)
+    assert story.state.sources.record(record(5, end=200), 3)
+    assert not story.connect().sources.record(record(4, end=150), 3)
     assert story.state.world().sources["raw.events"].end_pos == 200
 
 
 def test_without_a_snapshot_the_time_of_the_look_decides(story: Story) -> None:
     early, late = record(None, end=100, table=None), record(None, end=200, table=None)
-    assert story.state.record_source(late, None)
-    assert not story.state.record_source(early, None)
+    assert story.state.sources.record(late, None)
+    assert not story.state.sources.record(early, None)
     assert story.state.world().sources["raw.events"].end_pos == 200
 
 
 def test_a_clock_that_runs_ahead_keeps_nobody_out(story: Story) -> None:
     ahead = replace(record(None, table=None), observed_at=datetime(2999, 1, 1, tzinfo=UTC))
-    assert story.state.record_source(ahead, None)
+    assert story.state.sources.record(ahead, None)
     story.advance(60)
     later = replace(ahead, observed_at=datetime.now(UTC).replace(year=2998), end_pos=300)
-    assert story.state.record_source(later, None)
+    assert story.state.sources.record(later, None)
     assert story.state.world().sources["raw.events"].end_pos == 300
 
 
 def test_an_error_keeps_the_old_bounds_and_the_next_good_look_clears_it(story: Story) -> None:
-    story.state.record_source_error("raw.events", "no such folder")
+    story.state.sources.record_error("raw.events", "no such folder")
     never = story.state.world().sources["raw.events"]
     assert (never.error, never.observed_at, never.end_pos) == ("no such folder", None, None)
-    assert story.state.record_source(record(3), None)
-    story.state.record_source_error("raw.events", "denied")
+    assert story.state.sources.record(record(3), None)
+    story.state.sources.record_error("raw.events", "denied")
     seen = story.state.world().sources["raw.events"]
     assert (seen.error, seen.end_pos, seen.snapshot) == ("denied", 100, 3)
-    assert story.state.record_source(record(4), 3)
+    assert story.state.sources.record(record(4), 3)
     assert story.state.world().sources["raw.events"].error is None
 
 
 def test_changed_rows_of_a_source_reach_its_consumers_with_the_observation(story: Story) -> None:
-    story.state.record_source(record(3), None)
+    story.state.sources.record(record(3), None)
     story.build((0, 10), (10, 20), inputs=3)
     handle(story)
-    assert story.state.record_source(record(4), 3, Changed(ranges((0, 5))))
+    assert story.state.sources.record(record(4), 3, Changed(ranges((0, 5))))
     handle(story)
     assert story.stale() == ranges((0, 5))
 
 
 def test_an_observation_that_is_dropped_tells_nothing(story: Story) -> None:
-    story.state.record_source(record(3), None)
-    assert not story.state.record_source(record(4), 2, Changed(ranges((0, 5))))
+    story.state.sources.record(record(3), None)
+    assert not story.state.sources.record(record(4), 2, Changed(ranges((0, 5))))
     assert story.state.world().events == 0
 
 
 def test_a_replaced_table_is_everything_whatever_its_snapshot(story: Story) -> None:
-    story.state.record_source(record(30), None)
+    story.state.sources.record(record(30), None)
     story.build((0, 10), inputs=30)
     handle(story)
-    story.state.record_source(record(2, table="table-2"), 30, Changed(EVERYTHING))
+    story.state.sources.record(record(2, table="table-2"), 30, Changed(EVERYTHING))
     handle(story)
     assert story.stale() == ranges((0, 10))
 
 
 def test_older_files_of_the_same_table_that_were_put_back_are_everything_too(story: Story) -> None:
-    story.state.record_source(record(30), None)
+    story.state.sources.record(record(30), None)
     story.build((0, 10), inputs=30)
     handle(story)
-    story.state.record_source(record(2), 30, Changed(EVERYTHING))
+    story.state.sources.record(record(2), 30, Changed(EVERYTHING))
     handle(story)
     assert story.stale() == ranges((0, 10))
 
 
 @pytest.mark.parametrize("snapshot", [None, 4])
 def test_a_source_without_snapshots_is_ordered_by_epoch(story: Story, snapshot: int | None) -> None:
-    story.state.record_source(record(snapshot), None)
+    story.state.sources.record(record(snapshot), None)
     lease = story.lease((0, 10))
     frontier = {"raw.events": Pin("csv", None)}
     epoch = story.state.intend(lease, frontier, None, "")
-    story.state.record_source(record(snapshot), snapshot, Changed(ranges((0, 5))))
+    story.state.sources.record(record(snapshot), snapshot, Changed(ranges((0, 5))))
     handle(story)
     story.record(lease, replace(story.commit(lease, epoch), frontier=frontier))
     assert story.stale() == ranges((0, 5))

@@ -30,28 +30,28 @@ def sources(story: Story) -> Story:
 
 def test_a_source_that_was_never_seen_is_due_and_then_not_before_its_time(story: Story) -> None:
     state = story.state
-    assert state.claim_looks({"raw.events": 10}) == {"raw.events"}
-    assert state.claim_looks({"raw.events": 10}) == frozenset()
+    assert state.sources.claim_looks({"raw.events": 10}) == {"raw.events"}
+    assert state.sources.claim_looks({"raw.events": 10}) == frozenset()
     story.advance(9)
-    assert state.claim_looks({"raw.events": 10}) == frozenset()
+    assert state.sources.claim_looks({"raw.events": 10}) == frozenset()
     story.advance(11)
-    assert state.claim_looks({"raw.events": 10}) == {"raw.events"}
-    assert state.claim_looks({"raw.events": 10}) == frozenset()
+    assert state.sources.claim_looks({"raw.events": 10}) == {"raw.events"}
+    assert state.sources.claim_looks({"raw.events": 10}) == frozenset()
 
 
 def test_every_source_has_a_period_of_its_own(sources: Story) -> None:
     slow, quick = NAMES[:2]
     state = sources.state
-    assert state.claim_looks({slow: 300, quick: 0.5}) == {slow, quick}
+    assert state.sources.claim_looks({slow: 300, quick: 0.5}) == {slow, quick}
     sources.advance(1)
-    assert state.claim_looks({slow: 300, quick: 0.5}) == {quick}
+    assert state.sources.claim_looks({slow: 300, quick: 0.5}) == {quick}
     sources.advance(400)
-    assert state.claim_looks({slow: 300, quick: 0.5}) == {slow, quick}
+    assert state.sources.claim_looks({slow: 300, quick: 0.5}) == {slow, quick}
 
 
 def test_nothing_to_look_at_and_unknown_names_are_no_error(story: Story) -> None:
-    assert story.state.claim_looks({}) == frozenset()
-    assert story.state.claim_looks({"raw.nobody": 1}) == frozenset()
+    assert story.state.sources.claim_looks({}) == frozenset()
+    assert story.state.sources.claim_looks({"raw.nobody": 1}) == frozenset()
 
 
 def seen(snapshot: int) -> SourceRecord:
@@ -61,23 +61,23 @@ def seen(snapshot: int) -> SourceRecord:
 
 def test_a_claimed_look_changes_nothing_about_what_is_kept_of_the_source(story: Story) -> None:
     state = story.state
-    state.claim_looks({"raw.events": 10})
+    state.sources.claim_looks({"raw.events": 10})
     empty = state.world().sources["raw.events"]
     assert (empty.snapshot, empty.observed_at, empty.min_pos, empty.error) == (None, None, None, None)
-    assert not state.record_source(seen(1), 5)
-    assert state.record_source(seen(1), None)
+    assert not state.sources.record(seen(1), 5)
+    assert state.sources.record(seen(1), None)
     story.advance(11)
-    assert state.claim_looks({"raw.events": 10}) == {"raw.events"}
+    assert state.sources.claim_looks({"raw.events": 10}) == {"raw.events"}
     assert state.world().sources["raw.events"] == seen(1)
-    assert state.record_source(seen(2), 1)
+    assert state.sources.record(seen(2), 1)
 
 
 def test_a_look_is_remembered_when_it_fails(story: Story) -> None:
-    story.state.claim_looks({"raw.events": 10})
-    story.state.record_source_error("raw.events", "gone")
-    assert story.state.claim_looks({"raw.events": 10}) == frozenset()
+    story.state.sources.claim_looks({"raw.events": 10})
+    story.state.sources.record_error("raw.events", "gone")
+    assert story.state.sources.claim_looks({"raw.events": 10}) == frozenset()
     story.advance(11)
-    assert story.state.claim_looks({"raw.events": 10}) == {"raw.events"}
+    assert story.state.sources.claim_looks({"raw.events": 10}) == {"raw.events"}
 
 
 def test_many_who_ask_at_once_share_the_sources_without_overlap(sources: Story) -> None:
@@ -88,7 +88,7 @@ def test_many_who_ask_at_once_share_the_sources_without_overlap(sources: Story) 
 
         def ask(state: State, together: threading.Barrier = together) -> frozenset[str]:
             together.wait()
-            return state.claim_looks(dict.fromkeys(NAMES, 60))
+            return state.sources.claim_looks(dict.fromkeys(NAMES, 60))
 
         with ThreadPoolExecutor(2) as pool:
             one, two = pool.map(ask, states)
@@ -103,8 +103,8 @@ def claimed_while_another_is_about_to(story: Story, connect: Callable[[], State]
     pid = second.database.connection.info.backend_pid
     with ThreadPoolExecutor(1) as pool:
         with first.database.transaction():
-            one = first.claim_looks(dict.fromkeys(NAMES, 60))
-            asked = pool.submit(second.claim_looks, dict.fromkeys(NAMES, 60))
+            one = first.sources.claim_looks(dict.fromkeys(NAMES, 60))
+            asked = pool.submit(second.sources.claim_looks, dict.fromkeys(NAMES, 60))
             while not story.execute("select 1 from pg_locks where pid = %s and not granted", pid):
                 pass
         two = asked.result(30)
@@ -114,7 +114,7 @@ def claimed_while_another_is_about_to(story: Story, connect: Callable[[], State]
 @pytest.mark.parametrize("known", [True, False])
 def test_whoever_waits_for_another_finds_it_done(sources: Story, connect: Callable[[], State], known: bool) -> None:
     if known:
-        sources.state.claim_looks(dict.fromkeys(NAMES, 60))
+        sources.state.sources.claim_looks(dict.fromkeys(NAMES, 60))
         sources.execute("update source set looked_at = null")
     assert claimed_while_another_is_about_to(sources, connect) == (frozenset(NAMES), frozenset())
 
@@ -128,7 +128,7 @@ def test_without_comparing_again_both_would_look(
     assert careless != whole
     monkeypatch.setitem(statements(), "claim_looks", careless)
     if known:
-        sources.state.claim_looks(dict.fromkeys(NAMES, 60))
+        sources.state.sources.claim_looks(dict.fromkeys(NAMES, 60))
         sources.execute("update source set looked_at = null")
     one, two = claimed_while_another_is_about_to(sources, connect)
     assert one & two
@@ -136,7 +136,7 @@ def test_without_comparing_again_both_would_look(
 
 def test_a_slow_look_at_the_table_that_was_replaced_is_dropped(story: Story) -> None:
     state = story.state
-    assert state.record_source(seen(5), None)
-    assert state.record_source(replace(seen(5), table_id="another"), 5, expected_table=seen(5).table_id)
-    assert not state.record_source(seen(6), 5, expected_table=seen(5).table_id)
-    assert state.record_source(replace(seen(6), table_id="another"), 5, expected_table="another")
+    assert state.sources.record(seen(5), None)
+    assert state.sources.record(replace(seen(5), table_id="another"), 5, expected_table=seen(5).table_id)
+    assert not state.sources.record(seen(6), 5, expected_table=seen(5).table_id)
+    assert state.sources.record(replace(seen(6), table_id="another"), 5, expected_table="another")

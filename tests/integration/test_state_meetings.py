@@ -51,7 +51,7 @@ class Meeting:
         story, changed = self.story, ranges((5, 15), (25, 35))
         stop_clock(self.looking, 0)
         story.execute("update model set max_inflight = 3")
-        story.state.record_source(record(1), None)
+        story.state.sources.record(record(1), None)
         lose_lock(story, "unlocked")
         story.build((0, 10), (10, 20))
         story.state.handle_events(same)
@@ -61,7 +61,7 @@ class Meeting:
         story.enqueue(story.order((40, 50)), story.order((50, 60)))
         epoch = story.state.intend(lease, story.frontier(lease), 1, "")
         commit, failed = story.commit(lease, epoch), story.commit(failing, epoch)
-        story.state.record_source(record(2), 1, Changed(changed))
+        story.state.sources.record(record(2), 1, Changed(changed))
         stop_clock(self.looking, 200)
         return {
             "publish": lambda state: story.record(lease, commit, state),

@@ -37,13 +37,13 @@ def news(snapshot: int | None, table: str = TABLE) -> InputChange:
 
 def observed(story: Story, snapshot: int, changed: Changed) -> None:
     """Seen one snapshot after the other, and told."""
-    assert story.state.record_source(record(snapshot), snapshot - 1 if snapshot > 1 else None, changed)
+    assert story.state.sources.record(record(snapshot), snapshot - 1 if snapshot > 1 else None, changed)
     story.state.handle_events(same)
 
 
 def begun(story: Story) -> None:
     """core.a holds [0, 20), from the first snapshot of its source."""
-    story.state.record_source(record(1), None)
+    story.state.sources.record(record(1), None)
     story.build((0, 10), (10, 20))
     story.state.handle_events(none)
 
@@ -78,9 +78,9 @@ def count(story: Story, table: str) -> int:
 
 
 def test_where_a_source_begins_to_have_lost_its_rows_is_kept(story: Story) -> None:
-    story.state.record_source(record(1, expired=7), None)
+    story.state.sources.record(record(1, expired=7), None)
     assert story.state.world().sources["raw.events"].expired_pos == 7
-    story.state.record_source(record(2), 1)
+    story.state.sources.record(record(2), 1)
     assert story.state.world().sources["raw.events"].expired_pos is None
 
 
@@ -117,7 +117,7 @@ def test_rows_count_for_a_chunk_that_looks_back_at_them(story: Story) -> None:
     story.state.apply("r2", b"", {}, (source, first, replace(second, edges=(("raw.events", 0, 0, 10, 0, False),))))
     begun(story)
     build_from_source(story, (0, 10), (10, 20), model="core.b", snapshot=1)
-    story.state.record_source(record(2), 1, Changed(ranges((8, 9)), ((Interval(8, 9), 3),)))
+    story.state.sources.record(record(2), 1, Changed(ranges((8, 9)), ((Interval(8, 9), 3),)))
     story.state.handle_events(lambda child, _, changed: changed.outward(10) | ranges((0, 20)))
     no = story.generation("core.b").no
     assert [one.rows for one in story.state.reopenings(no, ranges((10, 20)))] == [3]
@@ -181,7 +181,7 @@ def test_a_wish_of_which_something_is_done_or_that_asks_more_is_not_taken_in(sto
 def test_what_people_said_is_kept_as_they_said_it(story: Story) -> None:
     begun(story)
     for snapshot in (2, 3):
-        story.state.record_source(record(snapshot), snapshot - 1)
+        story.state.sources.record(record(snapshot), snapshot - 1)
         story.state.ask_consumers(news(snapshot), ranges((0, 10)), {"core.a": ranges((0, 10))}, "bad file", "me")
     assert count(story, "invalidation") == 2
     story.build((0, 10), inputs=3)
@@ -238,7 +238,7 @@ def test_a_cascade_waits_for_nothing(story: Story) -> None:
 
 def test_consumers_of_a_table_are_asked_unless_they_read_that_snapshot(story: Story) -> None:
     begun(story)
-    story.state.record_source(record(2), 1)
+    story.state.sources.record(record(2), 1)
     story.build((10, 20), inputs=2)
     scope = ranges((0, 20))
     asking = story.state.ask_consumers(news(2), scope, {"core.a": scope}, "bad file", "me", store=False)
@@ -281,7 +281,7 @@ def test_consumers_that_were_removed_are_marked_by_what_is_known_of_them(story: 
     begun(story)
     source, *_ = story.definitions()
     story.state.apply("r2", b"", {}, (source,))
-    story.state.record_source(record(2), 1)
+    story.state.sources.record(record(2), 1)
     asking = story.state.ask_consumers(news(2), ranges((0, 5)), {}, "bad file", "me")
     assert asking.asked == {"core.a": ranges((0, 5))}
     assert open_ones(story) == 0, "nobody waits for a model that is gone"
@@ -292,7 +292,7 @@ def test_consumers_that_were_removed_are_marked_by_what_is_known_of_them(story: 
 def test_the_same_key_about_another_table_is_another_wish(story: Story) -> None:
     begun(story)
     story.state.invalidate("core.a", ranges((0, 5)), "rerun", "me", key="k")
-    story.state.record_source(record(2), 1)
+    story.state.sources.record(record(2), 1)
     done = story.state.ask_consumers(news(2), ranges((5, 9)), {"core.a": ranges((5, 9))}, "", "me", key="k")
     assert (done.recorded is not None, story.stale()) == (False, ranges((0, 9)))
 
@@ -368,7 +368,7 @@ def test_a_table_that_is_kept_is_marked_for_what_it_read_of_a_source_that_was_re
     story.state.apply("r2", b"", {}, story.definitions(a="new"))
     story.build((0, 10), (10, 20))
     story.state.cutover(["core.a", "core.b"])
-    story.state.record_source(record(1, table="table-2"), 1, Changed(EVERYTHING))
+    story.state.sources.record(record(1, table="table-2"), 1, Changed(EVERYTHING))
     story.state.handle_events(same)
     marked = story.execute("select generation, range::text from coverage where kind = 'stale' order by 1")
     assert marked == [(old, "[0,20)"), (story.generation().no, "[0,20)")]

@@ -35,7 +35,7 @@ def record(snapshot: int) -> SourceRecord:
 
 def begun(story: Story) -> None:
     """core.a holds [0, 20), from the first snapshot of its source."""
-    story.state.record_source(record(1), None)
+    story.state.sources.record(record(1), None)
     story.build((0, 10), (10, 20))
     story.state.handle_events(none)
 
@@ -251,13 +251,13 @@ def stays_open(story: Story, meeting: Meeting) -> list[str]:
     """Before which statements of the first publication the second one must come for that."""
     added = Definition("core.c", "interval", "c", "second", "ts", {}, (("raw.events", 0, 0, 0, 0, False),))
     story.state.apply("r2", b"", {}, (*story.definitions(), added))
-    story.state.record_source(record(1), None)
+    story.state.sources.record(record(1), None)
     for act in answers(story, 1):
         answer(act, story.state)
     said: list[str] = []
     found: list[str] = []
     for snapshot in range(2, 100):
-        assert story.state.record_source(record(snapshot), snapshot - 1, Changed(ranges((0, 10))))
+        assert story.state.sources.record(record(snapshot), snapshot - 1, Changed(ranges((0, 10))))
         story.state.handle_events(same)
         first, second = answers(story, snapshot)
         if not said:

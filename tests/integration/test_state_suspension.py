@@ -52,7 +52,7 @@ def fail_all(
 @pytest.fixture
 def hopeless(story: Story) -> Story:
     """A batch failed, and so did its ends and its middle."""
-    story.state.record_source(record(1), None)
+    story.state.sources.record(record(1), None)
     story.enqueue(story.order(*BATCH), story.order((1000, 1010)))
     assert fail_all(story) == 4
     return story
@@ -263,7 +263,7 @@ def test_another_text_is_another_generation_and_is_not_suspended(hopeless: Story
 def test_an_input_that_moves_on_is_noticed(hopeless: Story) -> None:
     found = must(hopeless)
     assert not found.moved
-    assert hopeless.state.record_source(record(2), 1, Changed(NOTHING))
+    assert hopeless.state.sources.record(record(2), 1, Changed(NOTHING))
     found = must(hopeless)
     assert found.moved
     hopeless.state.go_on(found.generation)
@@ -276,9 +276,9 @@ def test_an_input_that_moves_on_is_noticed(hopeless: Story) -> None:
 
 def test_what_counts_is_what_the_attempt_had_read(story: Story) -> None:
     """The source moved on while the attempt was failing: its rows may be good now."""
-    story.state.record_source(record(1), None)
+    story.state.sources.record(record(1), None)
     lease = read(story, story.lease(*BATCH), snapshot=1)
-    assert story.state.record_source(record(2), 1, Changed(NOTHING))
+    assert story.state.sources.record(record(2), 1, Changed(NOTHING))
     story.state.fail(lease, "user", "syntax", story.cost, divisible=False)
     found = must(story)
     assert found.moved

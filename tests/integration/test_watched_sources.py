@@ -53,7 +53,7 @@ class Trial:
         observer = Observer(self.workspace.site, self.spark if spark else None, self.workspace.environ)  # type: ignore[arg-type]
         (seen,) = observer.look(["raw.numbers"], self.workspace.state.world())
         if isinstance(seen, Sight):
-            keep(self.workspace.state, seen)
+            keep(self.workspace.state.sources, seen)
         return seen
 
     def changed(self) -> IntervalSet:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from penstock.errors import ConflictError, ErrorClass
 from penstock.planner.change.pins import InputChange
-from penstock.state import apply, pruning, sources, world
+from penstock.state import apply, pruning, world
 from penstock.state.database import migrate, roles, wakeup
 from penstock.state.database.connection import Database
 from penstock.state.history import attempts as past_attempts
@@ -21,8 +21,8 @@ from penstock.state.history import tasks as past_tasks
 from penstock.state.progress import audit, events, folding, invalidation, publication, reopenings, resetting
 from penstock.state.progress.invalidation import Invalidation
 from penstock.state.queue import control, failure, queue, suspension, workers
+from penstock.state.sources import Sources
 from penstock.state.world import Memory
-from penstock.values.changes import UNCHANGED, Changed
 from penstock.values.intervals import IntervalSet
 from penstock.values.records import (
     AttemptRecord,
@@ -35,7 +35,6 @@ from penstock.values.records import (
     Reopened,
     ReopeningRecord,
     Slot,
-    SourceRecord,
     StateView,
     TaskRecord,
     WorkerRecord,
@@ -50,6 +49,7 @@ class State:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        self.sources = Sources(database)
         self._memory = Memory()
         self._remembered_on = database.connection
         self._listener = wakeup.Listener(database)
@@ -164,34 +164,6 @@ class State:
 
     def workers(self) -> tuple[WorkerRecord, ...]:
         return workers.workers(self.database)
-
-    # sources
-
-    def record_source(
-        self,
-        record: SourceRecord,
-        expected_snapshot: int | None,
-        changed: Changed = UNCHANGED,
-        *,
-        expected_table: str | None = None,
-    ) -> bool:
-        """`expected_…`: what the observation was derived from; where something else is stored by now, it is dropped."""
-        return sources.record_source(self.database, record, expected_snapshot, changed, expected_table=expected_table)
-
-    def record_source_error(self, model: str, error: str) -> None:
-        sources.record_source_error(self.database, model, error)
-
-    def claim_looks(self, every_seconds: Mapping[str, float]) -> frozenset[str]:
-        """Those of these sources that the caller is to look at now: nobody did within their period."""
-        return sources.claim_looks(self.database, every_seconds)
-
-    def ask_scan(self, models: Collection[str]) -> None:
-        """Their bounds cannot be had from a log: a worker is to ask Spark."""
-        sources.ask_scan(self.database, models)
-
-    def claim_scans(self, models: Collection[str]) -> frozenset[str]:
-        """Those of these sources that the caller is to scan now."""
-        return sources.claim_scans(self.database, models)
 
     # queue
 

@@ -37,7 +37,7 @@ from penstock.project import Project, ScanContext, render_bounds
 from penstock.runtime.place.table_resolver import TableResolver, position_column
 from penstock.runtime.process.containment import contained
 from penstock.runtime.process.logs import log
-from penstock.state.store import State
+from penstock.state.sources import Sources
 from penstock.values.changes import UNCHANGED, Changed
 from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.models import Source
@@ -335,13 +335,13 @@ class Observer:
         return complete_bounds(*found, completeness(source))
 
 
-def keep(state: State, sight: Sight) -> None:
+def keep(sources: Sources, sight: Sight) -> None:
     """Store an observation, and tell consumers where rows are no longer what they were."""
     known, record = sight.known, sight.record
     if record.error is not None:
-        state.record_source_error(record.model, record.error)
+        sources.record_error(record.model, record.error)
     elif record != known:
-        state.record_source(record, known.snapshot, sight.changed, expected_table=known.table_id)
+        sources.record(record, known.snapshot, sight.changed, expected_table=known.table_id)
 
 
 def _with_ignored(record: SourceRecord, rows: int | None, now: datetime) -> SourceRecord:

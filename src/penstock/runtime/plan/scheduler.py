@@ -104,19 +104,19 @@ class Scheduler:
         return self._pause(site, world)
 
     def _look(self, site: TableResolver, world: StateView) -> None:
-        names = self.state.claim_looks(self.eyes.periods(site, world))
+        names = self.state.sources.claim_looks(self.eyes.periods(site, world))
         for seen in self.eyes.look(site, names, world):
             match seen:
                 case Sight():
                     self._keep(seen, world)
                 case NeedsSpark(model):
-                    self.state.ask_scan([model])
+                    self.state.sources.ask_scan([model])
                 case _:
                     assert_never(seen)
 
     def _keep(self, sight: Sight, world: StateView) -> None:
         record, known = sight.record, world.sources.get(sight.record.model)
-        keep(self.state, sight)
+        keep(self.state.sources, sight)
         self.metrics.looked(record.model, record.error is None)
         if record.error is not None and (known is None or known.error != record.error):
             log("source_error", "warning", model=record.model, error=record.error)

@@ -127,7 +127,7 @@ def _observe(workspace: Workspace, source: Source) -> None:
                 f"{source.name} cannot be observed: {sight.record.error}",
                 hint=f"nothing was recorded: see {source.file}, and repeat the call when the source can be read",
             )
-        keep(workspace.state, sight)
+        keep(workspace.state.sources, sight)
 
 
 def _news(workspace: Workspace, table: Model, ranges: IntervalSet, key: str | None) -> InputChange:

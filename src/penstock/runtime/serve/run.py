@@ -92,7 +92,7 @@ def observe(workspace: Workspace, progress: Progress) -> datetime:
     with closing(_seen(observer, world)) as found:
         for seen in found:
             if isinstance(seen, Sight):
-                keep(workspace.state, seen)
+                keep(workspace.state.sources, seen)
                 if seen.record.error and seen.record.observed_at is not None:
                     progress.note(f"{seen.record.model}: {seen.record.error}; tables built from it are kept")
     for problem in audit(workspace.site, workspace.state, world):

@@ -139,7 +139,7 @@ class Worker:
         """Sources that no log describes are measured by Spark, which a scheduler has not."""
         if self._scan is not None and not self._scan.done():
             return
-        names = self.state.claim_scans([source.name for source in site.graph.sources])
+        names = self.state.sources.claim_scans([source.name for source in site.graph.sources])
         if names:
             self._scan = self._scouts.submit(self._scanned, site, names)
 
@@ -150,7 +150,7 @@ class Worker:
                 observer = Observer(site, self.workspace.engine, self.workspace.environ)
                 for sight in observer.look(names, world):
                     if isinstance(sight, Sight):
-                        keep(state, sight)
+                        keep(state.sources, sight)
                         self.metrics.looked(sight.record.model, sight.record.error is None)
         except BaseException as error:
             self.metrics.error("scan", error)
