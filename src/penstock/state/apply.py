@@ -10,9 +10,9 @@ from psycopg.types.json import Jsonb
 from penstock.errors import StateError
 from penstock.planner.policy.revision import Move, StoredGeneration, StoredModel, lineages, moves
 from penstock.state.database.connection import Database
-from penstock.state.queue.queue import lock_active
 from penstock.state.queue.schedules import write_schedules
 from penstock.state.queue.suspension import go_on_all
+from penstock.state.queue.tasks import lock_active
 from penstock.values.records import Change, Definition
 
 

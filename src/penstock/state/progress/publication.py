@@ -14,7 +14,7 @@ from penstock.state.database.connection import Database
 from penstock.state.progress import pins
 from penstock.state.progress.audit import forget
 from penstock.state.progress.invalidation import Invalidation, StaleRange, answer_targets, find_stale, own_news, store
-from penstock.state.queue.queue import fence
+from penstock.state.queue.tasks import fence
 from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.records import AttemptRecord, GenerationHead
 from penstock.values.tasks import Commit, Cost, Frontier, Lease, PinRecord

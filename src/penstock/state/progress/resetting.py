@@ -12,7 +12,7 @@ from penstock.errors import StateError
 from penstock.state.database.connection import Database
 from penstock.state.database.wakeup import wake_cancelled
 from penstock.state.progress import folding
-from penstock.state.queue.queue import lock_active
+from penstock.state.queue.tasks import lock_active
 from penstock.values.intervals import IntervalSet
 from penstock.values.records import GenerationHead
 

@@ -9,8 +9,8 @@ from psycopg.types.json import Jsonb
 from penstock.errors import UnknownModelError
 from penstock.state.database.connection import Database
 from penstock.state.database.wakeup import wake_cancelled
-from penstock.state.queue.queue import lock_active
 from penstock.state.queue.suspension import go_on_all
+from penstock.state.queue.tasks import lock_active
 
 
 def pause(database: Database, model: str, actor: str) -> None:

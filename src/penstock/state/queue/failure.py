@@ -13,8 +13,8 @@ from penstock.errors import ErrorClass, LeaseLostError
 from penstock.planner.policy.breaker import pieces, signature
 from penstock.planner.policy.retry import Die, Ending, Family, Next, Retry, Split, hold_seconds, next_step
 from penstock.state.database.connection import Database, storable
-from penstock.state.queue.queue import fence, insert_orders
 from penstock.state.queue.suspension import judge
+from penstock.state.queue.tasks import fence, insert_orders
 from penstock.values.intervals import Interval
 from penstock.values.tasks import Cost, Lane, Lease, Order
 
