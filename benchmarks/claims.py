@@ -73,7 +73,7 @@ class Run:
 
 def our_turn(state: State, worker: str, models: list[str]) -> Turn:
     def turn() -> tuple[object, float] | None:
-        lease = state.claim(worker, models)
+        lease = state.queue.claim(worker, models)
         if lease is None:
             return None
         claimed = time.monotonic()

@@ -22,6 +22,7 @@ from penstock.runtime.place.revisions import Revisions
 from penstock.runtime.place.workspace import Workspace, apply, open_workspace
 from penstock.runtime.plan.scheduler import Scheduler
 from penstock.runtime.process.metrics import Metrics
+from penstock.state.queue.queue import Queue
 from penstock.state.sources import Sources
 from penstock.state.store import State
 from places import scratch
@@ -42,9 +43,9 @@ PARTS = {
     "project": ((Revisions, "site"),),
     "world": ((State, "world"),),
     "look": ((Sources, "claim_looks"), (Sources, "record"), (Observer, "_observe")),
-    "settle": ((State, "reap"), (State, "handle_events")),
+    "settle": ((Queue, "reap"), (State, "handle_events")),
     "diff": ((Triggers, "due"),),
-    "enqueue": ((State, "enqueue"),),
+    "enqueue": ((Queue, "enqueue"),),
     "audit": ((TableWatcher, "audit"),),
 }
 """Where the time of a round may go; what is left of it is planning."""

@@ -58,9 +58,9 @@ def broken(mechanism: str | None) -> None:
 
         publication.fence = lambda *_: None  # type: ignore[assignment]
     elif mechanism == "doubt":
-        from penstock.state.queue import queue
+        from penstock.state.queue.queue import Queue
 
-        queue.unheard_claim = lambda *_: None  # type: ignore[assignment]
+        Queue.unheard_claim = lambda *_: None  # type: ignore[method-assign]
     elif mechanism == "cascade":
         from penstock.state.progress.publication import Publication
 

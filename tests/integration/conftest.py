@@ -115,7 +115,7 @@ class Story:
 
     def enqueue(self, *orders: Order) -> int:
         generations = {name: one.no for name, one in self.state.world().working.items()}
-        return self.state.enqueue(orders, generations)
+        return self.state.queue.enqueue(orders, generations)
 
     def lease(self, *chunks: tuple[int, int], model: str = "core.a", worker: str = "w") -> Lease:
         """Enqueue one order and claim it."""
@@ -123,7 +123,7 @@ class Story:
         return self.claim(worker, model)
 
     def claim(self, worker: str = "w", model: str = "core.a") -> Lease:
-        lease = self.state.claim(worker, [model])
+        lease = self.state.queue.claim(worker, [model])
         assert lease is not None
         return lease
 

@@ -225,7 +225,7 @@ class Slow:
         """Whether there was anything to do."""
         state = self.crowd.state
         if self.lease is None:
-            self.lease, self.steps = state.claim("slow"), 0
+            self.lease, self.steps = state.queue.claim("slow"), 0
         if self.lease is None:
             return False
         self.steps += 1

@@ -27,7 +27,7 @@ def test_b_1_a_slow_worker_and_a_source_that_grows_give_no_overlapping_tasks(tri
     trial.land("numbers", range(7))
     with rounds(trial) as life:
         life.plan()
-        held = life.workspace.state.claim("slow")
+        held = life.workspace.state.queue.claim("slow")
         assert held is not None
         for tick in range(1, 11):
             trial.land("numbers", range(tick * 7, tick * 7 + 7))

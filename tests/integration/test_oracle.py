@@ -73,8 +73,8 @@ class Trial:
                 for one in plan(survey.observation(model))
                 if isinstance(one, Order)
             ]
-            self.state.enqueue(orders, {name: one.no for name, one in world.working.items()})
-            lease = self.state.claim("w")
+            self.state.queue.enqueue(orders, {name: one.no for name, one in world.working.items()})
+            lease = self.state.queue.claim("w")
             if lease is None:
                 return done
             finished = work(bench, lease)

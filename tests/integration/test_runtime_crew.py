@@ -19,7 +19,7 @@ from penstock.runtime.serve import roles
 from penstock.runtime.work.attempt import AttemptContext
 from penstock.runtime.work.heartbeat import Heartbeat
 from penstock.runtime.work.worker_pool import WorkerPool
-from penstock.state.store import State
+from penstock.state.queue.queue import Queue
 from penstock.values.tasks import Lease
 
 
@@ -59,7 +59,7 @@ def test_a_bug_beside_the_attempts_ends_the_worker_and_the_others_are_handed_bac
     def fail(*_: object, **__: object) -> None:
         raise KeyError("nobody foresaw this")
 
-    monkeypatch.setattr(State, "fail", fail)
+    monkeypatch.setattr(Queue, "fail", fail)
     path = trial.root / "penstock.yml"
     path.write_text(path.read_text() + "worker: {concurrency: 2}\n")
     with residing(trial, roles.scheduler):
@@ -72,7 +72,7 @@ def test_a_bug_beside_the_attempts_ends_the_worker_and_the_others_are_handed_bac
     assert ended == {"t.odd": "lost", "t.fine": "released"}
 
 
-class Deaf(State):
+class Deaf(Queue):
     """Its claims are made, and the answers do not come."""
 
     def claim(self, worker: str, models: object = None) -> Lease | None:
@@ -95,10 +95,10 @@ def test_an_attempt_that_was_given_up_is_not_taken_for_a_claim_that_nobody_heard
         assert crew.claim("w", frozenset({"t.fine"})) is not None
         [(_, result)] = crew.collect(None)
         assert result.outcome == "lost"
-        workspace.state.__class__ = Deaf
+        workspace.state.queue = Deaf(workspace.state.database)
         with pytest.raises(StateError):
             crew.claim("w", frozenset({"t.fine"}))
-        workspace.state.__class__ = State
+        workspace.state.queue = Queue(workspace.state.database)
         assert crew.claim("w", frozenset({"t.fine"})) is None
         crew.close()
     [task] = trial.tasks("fine")

@@ -313,7 +313,7 @@ def queue_and_pause(trial: Deployment) -> None:
         apply(workspace)
         generations = {name: one.no for name, one in workspace.state.world().working.items()}
         order = Order("t.copy", "forward", (Interval(0, 80),), ("raw.numbers",), "test")
-        assert workspace.state.enqueue([order], generations) == 1
+        assert workspace.state.queue.enqueue([order], generations) == 1
         workspace.state.pause("t.copy", "test")
 
 

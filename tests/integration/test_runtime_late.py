@@ -295,7 +295,7 @@ def a_repair_whose_rows_expire_before_it_is_claimed(copied: Deployment) -> None:
         record(workspace, request(workspace, workspace.project.graph.interval_model("t.copy"), 10, 20), "test")
         world = workspace.state.world()
         order = Order("t.copy", "repair", (Interval(10, 20),), ("raw.numbers",), "asked for")
-        assert workspace.state.enqueue([order], {"t.copy": world.working["t.copy"].no}) == 1
+        assert workspace.state.queue.enqueue([order], {"t.copy": world.working["t.copy"].no}) == 1
     table(copied).delete("n < 50")
     assert copied.run().failed == 0
     assert copied.rows("copy") == before

@@ -21,8 +21,8 @@ from penstock.runtime.work.attempt import AttemptContext
 from penstock.runtime.work.heartbeat import Heartbeat
 from penstock.runtime.work.worker import Worker
 from penstock.runtime.work.worker_pool import WorkerPool
-from penstock.state.queue import failure, queue
-from penstock.state.store import State
+from penstock.state.queue import failure
+from penstock.state.queue.queue import Queue
 from penstock.values.intervals import ranges
 from penstock.values.tasks import Lease
 
@@ -118,7 +118,7 @@ def test_control_handed_back_it_would_end_one_worker_after_the_other(
     assert task.state == "queued"
 
 
-class Deaf(State):
+class Deaf(Queue):
     """Its next claim is made, and the answer does not come."""
 
     def claim(self, worker: str, models: object = None) -> Lease | None:
@@ -133,10 +133,10 @@ def claimed_twice(trial: Deployment) -> Lease | None:
     with trial.opened() as workspace, Heartbeat(workspace.connect, "w", {}) as heartbeat:
         bench = AttemptContext(lambda *_: None, workspace.state, trial.engine, workspace.step, heartbeat)
         crew = WorkerPool(bench, workspace.connect, heartbeat, 1)
-        workspace.state.__class__ = Deaf
+        workspace.state.queue = Deaf(workspace.state.database)
         with pytest.raises(StateError):
             crew.claim("w", frozenset({"t.copy"}))
-        workspace.state.__class__ = State
+        workspace.state.queue = Queue(workspace.state.database)
         lease = crew.claim("w", frozenset({"t.copy"}))
         crew.close()
         return lease
@@ -151,7 +151,7 @@ def test_a_claim_whose_answer_was_lost_is_found_by_its_worker(trial: Deployment)
 def test_control_without_looking_for_it_the_task_waits_for_its_lease(
     trial: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "unheard_claim", lambda *_: None)
+    monkeypatch.setattr(Queue, "unheard_claim", lambda *_: None)
     assert claimed_twice(trial) is None
     [task] = trial.tasks("copy")
     assert task.state == "running"
@@ -163,12 +163,12 @@ def test_a_lease_that_ended_is_not_the_lease_of_the_same_task_that_came_after(tr
     with trial.opened() as workspace, Heartbeat(workspace.connect, "w", {}) as heartbeat:
         leases = []
         for _ in range(2):
-            lease = workspace.state.claim("w", ["t.copy"])
+            lease = workspace.state.queue.claim("w", ["t.copy"])
             assert lease is not None
             heartbeat.hold(lease, 1e12)
             leases.append(lease)
             if lease.attempt == 1:
-                workspace.state.hand_back(lease, "test")
+                workspace.state.queue.hand_back(lease, "test")
         first, second = leases
         heartbeat.drop(first)
         assert heartbeat.holds(second)

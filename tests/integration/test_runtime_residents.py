@@ -337,7 +337,7 @@ def test_what_was_paused_or_cancelled_is_said_to_be_so(trial: Deployment) -> Non
         observe(workspace, Silent())
         number = workspace.state.world().working["t.copy"].no
         order = Order("t.copy", "forward", (Interval(40, 50),), ("raw.events",), "new rows")
-        workspace.state.enqueue([order], {"t.copy": number})
+        workspace.state.queue.enqueue([order], {"t.copy": number})
         assert workspace.state.cancel_model("t.copy", "test") == 1
     told = trial.status("t.copy")
     assert told["health"] == "suspended"

@@ -16,7 +16,7 @@ from penstock.runtime.place.revisions import Revisions
 from penstock.runtime.place.workspace import apply
 from penstock.runtime.plan.scheduler import Scheduler
 from penstock.runtime.process.metrics import Metrics
-from penstock.state.store import State
+from penstock.state.queue.queue import Queue
 from penstock.values.tasks import Lane
 
 NEVER = "scheduler: {sweep: 10 days}\n"
@@ -50,7 +50,7 @@ def queued(trial: Deployment) -> int:
 
 
 def more_rows_come(trial: Deployment, scheduler: Scheduler) -> None:
-    lease = scheduler.state.claim("w")
+    lease = scheduler.state.queue.claim("w")
     assert lease is not None
     scheduler.round()
     trial.land("events", range(10, 20))
@@ -62,7 +62,7 @@ def a_round_that_cannot_enqueue(scheduler: Scheduler, monkeypatch: pytest.Monkey
         raise BusyError("somebody else has the lock")
 
     with monkeypatch.context() as patch:
-        patch.setattr(State, "enqueue", busy)
+        patch.setattr(Queue, "enqueue", busy)
         with pytest.raises(BusyError):
             scheduler.round()
 
@@ -101,7 +101,7 @@ def test_a_lane_that_is_called_for_while_its_last_task_waits_is_planned_once_som
     slot()
     scheduler.round()
     assert queued(trial) == 1  # slow workers make no longer queue
-    assert scheduler.state.claim("w") is not None
+    assert scheduler.state.queue.claim("w") is not None
     scheduler.round()
     assert queued(trial) == 1
 
@@ -121,7 +121,7 @@ def test_a_sweep_plans_only_what_looks_different_than_when_nothing_was_to_do(
         return plan(seen, lanes=lanes)
 
     monkeypatch.setattr("penstock.runtime.plan.scheduler.plan", noted)
-    assert scheduler.state.claim("w") is not None
+    assert scheduler.state.queue.claim("w") is not None
     sweep(scheduler)
     sweep(scheduler)
     assert planned == ["t.copy"]  # its only task is under way, and was so the second time

@@ -28,7 +28,7 @@ from penstock.state import world
 from penstock.state.progress import invalidation, publication
 from penstock.state.progress.folding import Fold
 from penstock.state.progress.publication import Publication
-from penstock.state.queue import failure, queue
+from penstock.state.queue import queue
 from penstock.values.changes import UNCHANGED
 from penstock.values.intervals import NOTHING, IntervalSet
 from penstock.values.records import Generation, GenerationHead, SourceRecord
@@ -63,7 +63,7 @@ def test_a_seed_tells_the_same_story_twice(dsn: str) -> None:
 
 
 def _no_fence(patch: pytest.MonkeyPatch) -> None:
-    for module in (queue, failure, publication):
+    for module in (queue, publication):
         patch.setattr(module, "fence", lambda *_: None)
 
 

@@ -38,12 +38,12 @@ def test_a_paused_model_is_not_claimed_and_what_runs_may_end(story: Story) -> No
     story.enqueue(story.order((10, 20)))
     story.state.pause("core.a", "me")
     assert story.state.world().paused == {"core.a"}
-    assert story.state.claim("w") is None
+    assert story.state.queue.claim("w") is None
     story.publish(lease)
     assert story.covered() == ranges((0, 10))
     story.state.resume("core.a", "you")
     assert story.state.world().paused == frozenset()
-    assert story.state.claim("w") is not None
+    assert story.state.queue.claim("w") is not None
     assert audited(story) == [("me", "pause", "core.a", {}), ("you", "resume", "core.a", {"holds": 0})]
 
 
@@ -94,15 +94,15 @@ def test_a_cancelled_task_is_taken_from_its_worker(story: Story) -> None:
     acts: list[Callable[[], object]] = [
         lambda: story.publish(lease),
         lambda: story.record(lease, story.commit(lease, 0)),
-        lambda: story.state.fail(lease, "engine", "no", story.cost),
-        lambda: story.state.release(lease, "no"),
-        lambda: story.state.hand_back(lease, "no"),
+        lambda: story.state.queue.fail(lease, "engine", "no", story.cost),
+        lambda: story.state.queue.release(lease, "no"),
+        lambda: story.state.queue.hand_back(lease, "no"),
     ]
     for act in acts:
         with pytest.raises(LeaseLostError):
             act()
-    assert story.state.reap() == 0
-    assert story.state.claim("w") is None
+    assert story.state.queue.reap() == 0
+    assert story.state.queue.claim("w") is None
     assert story.covered() == NOTHING
 
 
@@ -124,7 +124,7 @@ def test_a_cancelled_scope_is_held_until_somebody_resumes_it(story: Story) -> No
 def test_cancelling_a_model_takes_all_its_active_tasks_and_nobody_elses(story: Story) -> None:
     done, running = story.build((0, 10)), story.lease((10, 20))
     failed = story.lease((20, 30))
-    story.state.fail(failed, "engine", "no", story.cost)
+    story.state.queue.fail(failed, "engine", "no", story.cost)
     story.enqueue(story.order((30, 40)), story.order((0, 10), model="core.b"))
     assert story.state.cancel_model("core.a", "me") == 3
     assert states(story) == ["succeeded", "cancelled", "cancelled", "cancelled"]
@@ -224,7 +224,7 @@ def test_a_cancel_that_left_the_token_would_be_overtaken(story: Story, monkeypat
 
 def test_a_task_that_is_handed_back_can_be_started_at_once(story: Story) -> None:
     lease = story.lease((0, 10))
-    story.state.hand_back(lease, "the worker stops")
+    story.state.queue.hand_back(lease, "the worker stops")
     work = story.state.world().work["core.a"]
     assert (work.queued, work.running, work.dead) == (1, 0, NOTHING)
     second = story.claim("another")
@@ -239,12 +239,12 @@ def test_handing_back_uses_no_budget(story: Story) -> None:
     story.execute("update model set retries = 1")
     lease = story.lease((0, 10))
     for number in range(6):
-        story.state.hand_back(lease, "the worker stops")
+        story.state.queue.hand_back(lease, "the worker stops")
         lease = story.claim(f"w{number}")
     assert lease.attempt == 7
-    assert story.state.fail(lease, "engine", "no", story.cost, most_pause_seconds=0) == "retrying"
-    story.state.hand_back(story.claim(), "the worker stops")
-    assert story.state.fail(story.claim(), "engine", "no", story.cost) == "dead"
+    assert story.state.queue.fail(lease, "engine", "no", story.cost, most_pause_seconds=0) == "retrying"
+    story.state.queue.hand_back(story.claim(), "the worker stops")
+    assert story.state.queue.fail(story.claim(), "engine", "no", story.cost) == "dead"
 
 
 def test_a_counted_hand_back_would_use_the_budget_up(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,8 +254,8 @@ def test_a_counted_hand_back_would_use_the_budget_up(story: Story, monkeypatch: 
     counted = counted.replace(usual, "select coalesce(a.error_class, 'engine') as error_class")
     monkeypatch.setitem(statements(), "earlier_endings", counted)
     story.execute("update model set retries = 1")
-    story.state.hand_back(story.lease((0, 10)), "the worker stops")
-    assert story.state.fail(story.claim(), "engine", "no", story.cost) == "dead"
+    story.state.queue.hand_back(story.lease((0, 10)), "the worker stops")
+    assert story.state.queue.fail(story.claim(), "engine", "no", story.cost) == "dead"
 
 
 # saying it twice
@@ -278,7 +278,7 @@ def test_who_completes_twice_finds_the_stored_outcome(story: Story) -> None:
 def test_who_fails_twice_hears_the_same_answer(story: Story, follows: str) -> None:
     lease = story.lease((0, 10))
     for _ in range(2):
-        assert story.state.fail(lease, "user" if follows == "dead" else "engine", "no", story.cost) == follows
+        assert story.state.queue.fail(lease, "user" if follows == "dead" else "engine", "no", story.cost) == follows
     assert outcomes(story, lease) == ["failed"]
     assert len(states(story)) == 1
 
@@ -286,7 +286,7 @@ def test_who_fails_twice_hears_the_same_answer(story: Story, follows: str) -> No
 @pytest.mark.parametrize("act", ["release", "hand_back"])
 def test_who_gives_a_task_away_twice_no_longer_owns_it(story: Story, act: str) -> None:
     lease = story.lease((0, 10))
-    give = {"release": story.state.release, "hand_back": story.state.hand_back}[act]
+    give = {"release": story.state.queue.release, "hand_back": story.state.queue.hand_back}[act]
     give(lease, "once")
     with pytest.raises(LeaseLostError):
         give(lease, "twice")

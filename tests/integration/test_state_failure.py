@@ -105,7 +105,7 @@ def test_losses_do_not_go_on_for_ever() -> None:
 
 def test_a_users_mistake_is_dead_at_once_and_visible(story: Story) -> None:
     lease = story.lease((0, 10))
-    assert story.state.fail(lease, "user", "no such column", story.cost) == "dead"
+    assert story.state.queue.fail(lease, "user", "no such column", story.cost) == "dead"
     work = story.state.world().work["core.a"]
     assert (work.dead, work.dead_tasks, work.last_error) == (ranges((0, 10)), 1, "no such column")
     assert not work.in_flight
@@ -118,13 +118,13 @@ def test_a_users_mistake_is_dead_at_once_and_visible(story: Story) -> None:
 
 def test_a_failing_batch_becomes_its_ends_its_middle_and_the_rest_in_one_transaction(story: Story) -> None:
     lease = story.lease(*((start, start + 10) for start in range(0, 80, 10)))
-    assert story.state.fail(lease, "user", "bad row", story.cost) == "split"
+    assert story.state.queue.fail(lease, "user", "bad row", story.cost) == "split"
     work = story.state.world().work["core.a"]
     assert (work.queued, work.in_flight, work.dead_tasks) == (5, ranges((0, 80)), 0)
     parts = []
-    while part := story.state.claim("w"):
+    while part := story.state.queue.claim("w"):
         parts.append(part.order.chunks)
-        story.state.release(part, "the next one")
+        story.state.queue.release(part, "the next one")
     assert parts == [
         story.order(*part).chunks
         for part in (
@@ -140,11 +140,11 @@ def test_a_failing_batch_becomes_its_ends_its_middle_and_the_rest_in_one_transac
 def test_a_batch_that_fails_for_the_engine_becomes_its_ends_its_middle_and_the_rest(story: Story) -> None:
     story.execute("update model set retries = 0")
     lease = story.lease((0, 10), (10, 20), (20, 30), (30, 40))
-    assert story.state.fail(lease, "engine", "no space", story.cost) == "split"
+    assert story.state.queue.fail(lease, "engine", "no space", story.cost) == "split"
     first, *others = (story.claim() for _ in range(4))
     parts = [first.order, *(one.order for one in others)]
     assert parts == [story.order(chunk) for chunk in ((0, 10), (30, 40), (20, 30), (10, 20))]
-    assert story.state.fail(first, "user", "bad row", story.cost) == "dead"
+    assert story.state.queue.fail(first, "user", "bad row", story.cost) == "dead"
     for one in others:
         story.publish(one)
     assert story.covered() == ranges((10, 40))
@@ -153,8 +153,8 @@ def test_a_batch_that_fails_for_the_engine_becomes_its_ends_its_middle_and_the_r
 
 def test_an_engine_failure_pauses_and_comes_back_as_the_next_attempt(story: Story) -> None:
     lease = story.lease((0, 10))
-    assert story.state.fail(lease, "engine", "no space", story.cost) == "retrying"
-    assert story.state.claim("w") is None
+    assert story.state.queue.fail(lease, "engine", "no space", story.cost) == "retrying"
+    assert story.state.queue.claim("w") is None
     assert story.state.world().work["core.a"].retrying == 1
     story.advance(2)
     second = story.claim()
@@ -168,12 +168,12 @@ def test_a_caller_that_waits_caps_the_pause(story: Story) -> None:
     def pause(most: float | None) -> float:
         lease = story.lease((0, 10))
         for _ in range(8):
-            story.state.fail(lease, "conflict", "busy", story.cost)
+            story.state.queue.fail(lease, "conflict", "busy", story.cost)
             lease = again(story)
         cap = {} if most is None else {"most_pause_seconds": most}
-        assert story.state.fail(lease, "conflict", "busy", story.cost, **cap) == "retrying"
+        assert story.state.queue.fail(lease, "conflict", "busy", story.cost, **cap) == "retrying"
         [[seconds]] = story.execute("select extract(epoch from run_after - clock()) from task where state = 'retrying'")
-        story.state.release(again(story), "the next one")
+        story.state.queue.release(again(story), "the next one")
         return float(str(seconds))
 
     assert pause(None) > 100
@@ -183,39 +183,39 @@ def test_a_caller_that_waits_caps_the_pause(story: Story) -> None:
 def test_a_poisoned_task_dies_when_its_attempts_are_used_up(story: Story) -> None:
     """B-40: three retries by default, then it stands still and says so."""
     lease = story.lease((0, 10))
-    said = [story.state.fail(lease, "engine", "no", story.cost)]
+    said = [story.state.queue.fail(lease, "engine", "no", story.cost)]
     while said[-1] == "retrying":
-        said.append(story.state.fail(again(story), "engine", "no", story.cost))
+        said.append(story.state.queue.fail(again(story), "engine", "no", story.cost))
     assert said == ["retrying"] * 3 + ["dead"]
     assert "it failed 4 times" in (story.state.world().work["core.a"].last_error or "")
 
 
 def test_ten_conflicts_are_enough(story: Story) -> None:
     lease = story.lease((0, 10))
-    said = [story.state.fail(lease, "conflict", "busy", story.cost)]
+    said = [story.state.queue.fail(lease, "conflict", "busy", story.cost)]
     while said[-1] == "retrying":
-        said.append(story.state.fail(again(story), "conflict", "busy", story.cost))
+        said.append(story.state.queue.fail(again(story), "conflict", "busy", story.cost))
     assert said == ["retrying"] * 9 + ["dead"]
 
 
 def test_saying_a_failure_twice_gives_the_stored_answer(story: Story) -> None:
     """B-41."""
     lease = story.lease((0, 10), (10, 20))
-    assert story.state.fail(lease, "user", "bad", story.cost) == "split"
-    assert story.state.fail(lease, "user", "bad", story.cost) == "split"
+    assert story.state.queue.fail(lease, "user", "bad", story.cost) == "split"
+    assert story.state.queue.fail(lease, "user", "bad", story.cost) == "split"
     assert story.state.world().work["core.a"].queued == 2
 
 
 def test_a_lost_attempt_writes_nothing(story: Story) -> None:
     lease = story.lease((0, 10))
-    story.state.fail(lease, "lost", "somebody else has it", story.cost)
+    story.state.queue.fail(lease, "lost", "somebody else has it", story.cost)
     assert story.state.attempts(lease.task)[0].outcome is None
 
 
 def test_dead_work_blocks_nobody_and_is_planned_again(story: Story) -> None:
     """B-43: dead tasks occupy no slot; the same range can be ordered again, and success makes it good."""
     for i in range(4):
-        story.state.fail(story.lease((10 * i, 10 * i + 10)), "user", "bad", story.cost)
+        story.state.queue.fail(story.lease((10 * i, 10 * i + 10)), "user", "bad", story.cost)
     assert story.state.world().work["core.a"].dead_tasks == 4
     began = story.state.world().at
     assert story.state.world(dead_since=began).work["core.a"].dead == NOTHING
@@ -226,7 +226,7 @@ def test_dead_work_blocks_nobody_and_is_planned_again(story: Story) -> None:
 
 def test_a_range_that_died_twice_is_counted_once(story: Story) -> None:
     for _ in range(2):
-        story.state.fail(story.lease((0, 10)), "user", "bad", story.cost)
+        story.state.queue.fail(story.lease((0, 10)), "user", "bad", story.cost)
     work = story.state.world().work["core.a"]
     assert (work.dead_tasks, work.dead) == (1, ranges((0, 10)))
 
@@ -240,8 +240,8 @@ def test_who_does_not_own_the_attempt_can_do_nothing(story: Story, wrong: str) -
     zombie = replace(lease, token=uuid4()) if wrong == "token" else replace(lease, attempt=7)
     acts: list[Callable[[], object]] = [
         lambda: story.record(zombie, story.commit(zombie, 0)),
-        lambda: story.state.fail(zombie, "engine", "no", story.cost),
-        lambda: story.state.release(zombie, "no"),
+        lambda: story.state.queue.fail(zombie, "engine", "no", story.cost),
+        lambda: story.state.queue.release(zombie, "no"),
         lambda: story.state.intend(zombie, {}, None, ""),
     ]
     for act in acts:
@@ -255,7 +255,7 @@ def test_who_does_not_own_the_attempt_can_do_nothing(story: Story, wrong: str) -
 
 def test_an_older_attempt_can_do_nothing(story: Story) -> None:
     old = story.lease((0, 10))
-    story.state.fail(old, "engine", "no", story.cost)
+    story.state.queue.fail(old, "engine", "no", story.cost)
     new = again(story)
     with pytest.raises(LeaseLostError):
         story.record(old, story.commit(old, 0))
@@ -268,7 +268,7 @@ def test_without_the_token_a_zombie_would_publish(story: Story, monkeypatch: pyt
     no_token_check(monkeypatch, "fence")
     old = story.lease((0, 10))
     story.advance(121)
-    story.state.reap()
+    story.state.queue.reap()
     story.claim("somebody else")
     story.record(old, story.commit(old, 0))
     assert story.covered() == ranges((0, 10))
@@ -279,11 +279,11 @@ def test_without_the_token_a_zombie_would_publish(story: Story, monkeypatch: pyt
 
 def test_a_lease_that_ran_out_is_taken_back(story: Story) -> None:
     lease = story.lease((0, 10))
-    assert story.state.reap() == 0
+    assert story.state.queue.reap() == 0
     story.advance(119)
-    assert story.state.reap() == 0
+    assert story.state.queue.reap() == 0
     story.advance(121)
-    assert story.state.reap() == 1
+    assert story.state.queue.reap() == 1
     second = story.claim("v")
     assert (second.task, second.attempt) == (lease.task, 2)
     assert story.state.attempts(lease.task)[0].outcome == "lost"
@@ -294,9 +294,9 @@ def test_a_heartbeat_keeps_a_lease_alive(story: Story) -> None:
     story.advance(100)
     assert story.connect().heartbeat([lease]) == ()
     story.advance(219)
-    assert story.state.reap() == 0
+    assert story.state.queue.reap() == 0
     story.advance(221)
-    assert story.state.reap() == 1
+    assert story.state.queue.reap() == 1
 
 
 def test_a_late_completion_counts_while_nobody_else_has_the_task(story: Story) -> None:
@@ -312,10 +312,10 @@ def test_a_worker_whose_connection_is_gone_is_noticed_at_once(story: Story) -> N
     beat.register_worker("w", {"host": "here", "pid": 7})
     lease = story.lease((0, 10))
     assert [(one.id, one.host, one.pid) for one in story.state.workers()] == [("w", "here", 7)]
-    assert story.state.reap() == 0
+    assert story.state.queue.reap() == 0
     hang_up(story, beat)
     assert story.state.workers() == ()
-    assert story.state.reap() == 1
+    assert story.state.queue.reap() == 1
     second = story.claim("v")
     assert (second.task, second.attempt) == (lease.task, 2)
     with pytest.raises(LeaseLostError):
@@ -332,7 +332,7 @@ def test_without_looking_at_the_lock_a_dead_worker_would_hold_its_task(
     beat.register_worker("w", {})
     story.lease((0, 10))
     hang_up(story, beat)
-    assert story.state.reap() == 0
+    assert story.state.queue.reap() == 0
 
 
 def test_a_worker_never_takes_its_own_tasks_for_a_missing_lock(story: Story) -> None:
@@ -340,8 +340,8 @@ def test_a_worker_never_takes_its_own_tasks_for_a_missing_lock(story: Story) -> 
     other.register_worker("w", {})
     story.lease((0, 10))
     other.database.connection.execute("select pg_advisory_unlock_all()")
-    assert story.state.reap("w") == 0  # on whichever connection it asks
-    assert other.reap("v") == 1
+    assert story.state.queue.reap("w") == 0  # on whichever connection it asks
+    assert other.queue.reap("v") == 1
 
 
 def test_a_worker_may_register_again_on_another_connection(story: Story) -> None:
@@ -350,7 +350,7 @@ def test_a_worker_may_register_again_on_another_connection(story: Story) -> None
     story.lease((0, 10))
     second.register_worker("w", {})
     hang_up(story, first)
-    assert story.state.reap() == 0
+    assert story.state.queue.reap() == 0
     assert len(story.state.workers()) == 1
 
 
@@ -358,7 +358,7 @@ def test_a_task_that_kills_two_workers_is_dead(story: Story) -> None:
     story.lease((0, 10), worker="one")
     for seconds, worker in ((121, "two"), (300, "three")):
         story.advance(seconds)
-        assert story.state.reap() == 1
+        assert story.state.queue.reap() == 1
         if worker == "two":
             story.claim(worker)
     work = story.state.world().work["core.a"]
@@ -372,9 +372,9 @@ def test_a_completion_in_progress_is_not_reaped(story: Story) -> None:
     story.advance(500)
     reaper = story.connect()
     with story.state.publishing(lease) as publication:
-        assert reaper.reap() == 0
+        assert reaper.queue.reap() == 0
         publication.record(story.commit(lease, 0), story.cost, "interval", ())
-    assert reaper.reap() == 0
+    assert reaper.queue.reap() == 0
     assert story.covered() == ranges((0, 10))
 
 

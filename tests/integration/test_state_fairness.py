@@ -47,7 +47,7 @@ def ask(story: Story, model: str, lane: Lane) -> None:
 
 def serve(story: Story, failing: str | None = None) -> tuple[str, Lane]:
     """Claim and be done with it; a model that fails is due again at once."""
-    lease = story.state.claim("w")
+    lease = story.state.queue.claim("w")
     assert lease is not None
     finish(story, lease, failing)
     return lease.order.model, lease.order.lane
@@ -55,9 +55,9 @@ def serve(story: Story, failing: str | None = None) -> tuple[str, Lane]:
 
 def finish(story: Story, lease: Lease, failing: str | None) -> None:
     if lease.order.model == failing:
-        assert story.state.fail(lease, "engine", "no", story.cost, most_pause_seconds=0) == "retrying"
+        assert story.state.queue.fail(lease, "engine", "no", story.cost, most_pause_seconds=0) == "retrying"
     else:
-        story.state.release(lease, "done")
+        story.state.queue.release(lease, "done")
 
 
 def claims_until(story: Story, wanted: tuple[str, Lane], most: int, failing: str | None = None) -> int:
@@ -188,11 +188,11 @@ def test_a_task_that_somebody_is_just_changing_lets_the_next_one_through(story: 
         held = other.database.connection.execute(
             "select id from task where model = %s order by id limit 1 for update", (first,)
         ).fetchall()
-        lease = story.state.claim("w")
+        lease = story.state.queue.claim("w")
         assert lease is not None
         assert (lease.order.model, [(lease.task,)] == held) == (first, False)
         other.database.connection.execute("select from task where model = %s for update skip locked", (first,))
-        lease = story.state.claim("w")
+        lease = story.state.queue.claim("w")
         assert lease is not None
         assert lease.order.model == second
 
@@ -201,10 +201,10 @@ def test_what_is_not_due_is_not_claimed_and_does_not_hide_what_is(story: Story) 
     [name] = models(story, 1)
     pile_up(story, name, "forward", 3)
     story.execute("update task set state = 'retrying', run_after = clock() + interval '1 hour'")
-    assert story.state.claim("w") is None
+    assert story.state.queue.claim("w") is None
     ask(story, name, "forward")
-    assert story.state.claim("w") is not None
-    assert story.state.claim("w") is None
+    assert story.state.queue.claim("w") is not None
+    assert story.state.queue.claim("w") is None
 
 
 def test_limits_pauses_and_removals_hold_for_every_lane(story: Story) -> None:
@@ -215,7 +215,7 @@ def test_limits_pauses_and_removals_hold_for_every_lane(story: Story) -> None:
     story.execute("update model set desired = 'paused' where id = %s", paused)
     story.execute("update model set removed_at = clock() where id = %s", removed)
     found: Counter[str] = Counter()
-    while lease := story.state.claim("w"):
+    while lease := story.state.queue.claim("w"):
         found[lease.order.model] += 1
     assert found == {busy: 2, free: 4}
-    assert story.state.claim("w", [paused, removed]) is None
+    assert story.state.queue.claim("w", [paused, removed]) is None

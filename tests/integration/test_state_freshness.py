@@ -100,7 +100,7 @@ class Play:
                 cell = (part.start, part.start + CELL)
                 assert lane in ("forward", "repair")
                 order = self.story.order(cell, lane="repair" if lane == "repair" else "forward")
-                assert self.story.state.enqueue([order], {"core.a": self.no}) == 1
+                assert self.story.state.queue.enqueue([order], {"core.a": self.no}) == 1
                 return self.story.claim()
         return None
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def test_the_attempts_of_many_tasks_are_read_at_once_and_in_order(story: Story) -> None:
     failed = story.lease((0, 10))
-    story.state.fail(failed, "engine", "no", story.cost, 0.0)
+    story.state.queue.fail(failed, "engine", "no", story.cost, 0.0)
     again = story.claim()
     assert again.task == failed.task
     story.publish(again)
@@ -43,7 +43,7 @@ def test_a_log_is_kept_while_an_attempt_runs_and_after_it_has_ended(story: Story
 def test_an_attempt_that_lost_its_task_speaks_only_for_itself(story: Story) -> None:
     old = story.lease((0, 10))
     story.advance(500)
-    story.state.reap()
+    story.state.queue.reap()
     new = story.claim("v")
     story.state.keep_log(old, "old")
     story.state.keep_log(new, "new")

@@ -34,7 +34,7 @@ def held(story: Story) -> IntervalSet:
 
 def die(story: Story, *chunks: tuple[int, int]) -> Lease:
     lease = story.lease(*chunks)
-    assert story.state.fail(lease, "user", "no such column", story.cost) == "dead"
+    assert story.state.queue.fail(lease, "user", "no such column", story.cost) == "dead"
     return lease
 
 
@@ -169,7 +169,7 @@ def test_a_scope_whose_cause_was_fixed_is_planned_after_the_hold(tmp_path: Path,
 def lose(story: Story, worker: str, seconds: float) -> None:
     story.claim(worker)
     story.advance(seconds)
-    assert story.state.reap() == 1
+    assert story.state.queue.reap() == 1
 
 
 def quarantine(story: Story, now: float) -> float:
@@ -225,7 +225,7 @@ def test_a_worker_that_beats_in_time_says_nothing_about_what_died(story: Story) 
     for worker in ("one", "two"):
         story.claim(worker)
         story.execute("update task set lease_expires_at = clock()")
-        assert story.state.reap() == 1
+        assert story.state.queue.reap() == 1
     first.heartbeat([], "one")
     assert held(story) == ranges((0, 10))
 
@@ -245,8 +245,8 @@ def test_ten_conflicts_end_a_task_and_cost_no_budget_before(story: Story) -> Non
     story.enqueue(story.order((0, 10)))
     for _ in range(9):
         lease = story.claim()
-        assert story.state.fail(lease, "conflict", "busy", story.cost, most_pause_seconds=0) == "retrying"
-    assert story.state.fail(story.claim(), "conflict", "busy", story.cost) == "dead"
+        assert story.state.queue.fail(lease, "conflict", "busy", story.cost, most_pause_seconds=0) == "retrying"
+    assert story.state.queue.fail(story.claim(), "conflict", "busy", story.cost) == "dead"
     assert held(story) == ranges((0, 10))
     story.advance(31)
     assert held(story) == NOTHING
@@ -257,8 +257,8 @@ def test_conflicts_do_not_use_up_what_an_engine_failure_may(story: Story) -> Non
     story.enqueue(story.order((0, 10)))
     for error, follows in (("conflict", "retrying"), ("engine", "retrying"), ("conflict", "retrying")):
         lease = story.claim()
-        assert story.state.fail(lease, error, "no", story.cost, most_pause_seconds=0) == follows  # type: ignore[arg-type]
-    assert story.state.fail(story.claim(), "engine", "no", story.cost) == "dead"
+        assert story.state.queue.fail(lease, error, "no", story.cost, most_pause_seconds=0) == follows  # type: ignore[arg-type]
+    assert story.state.queue.fail(story.claim(), "engine", "no", story.cost) == "dead"
 
 
 # a run of its own
@@ -336,7 +336,7 @@ def test_what_happened_last_to_a_position_decides(story: Story) -> None:
 def test_of_a_scope_that_died_again_and_again_the_last_death_speaks(story: Story) -> None:
     for turn in range(1, 4):
         lease = story.lease((0, 10))
-        story.state.fail(lease, "user", f"no such column: {turn}", story.cost)
+        story.state.queue.fail(lease, "user", f"no such column: {turn}", story.cost)
     died = work(story)
     assert (died.dead, died.dead_tasks, died.last_error) == (ranges((0, 10)), 1, "no such column: 3")
     generations = [story.generation().no]
@@ -346,5 +346,5 @@ def test_of_a_scope_that_died_again_and_again_the_last_death_speaks(story: Story
 
 def test_the_words_of_a_failure_may_hold_what_the_database_cannot(story: Story) -> None:
     die_of = "cannot cast 'a\0b'"
-    assert story.state.fail(story.lease((0, 10)), "user", die_of, story.cost) == "dead"
+    assert story.state.queue.fail(story.lease((0, 10)), "user", die_of, story.cost) == "dead"
     assert work(story).last_error == "cannot cast 'a\N{REPLACEMENT CHARACTER}b'"

@@ -94,7 +94,7 @@ class TemplateContext:
 
     def tasks(self, *spans: tuple[int, int]) -> list[Lease]:
         orders = [self.story.order((self.at + start, self.at + end)) for start, end in spans]
-        assert self.story.state.enqueue(orders, {"core.a": self.generation}) == len(orders)
+        assert self.story.state.queue.enqueue(orders, {"core.a": self.generation}) == len(orders)
         return [self.story.claim() for _ in orders]
 
     def attempt(self, lease: Lease, read: int | None) -> Actor:

@@ -476,8 +476,8 @@ def worked(root: Path, dsn: str, patch: pytest.MonkeyPatch, label: str, *, heard
 
 def leased(workspace: Workspace, heartbeat: Heartbeat) -> Lease:
     order = Order("t.copy", "forward", (Interval(0, 10),), ("raw.events",), "new rows")
-    workspace.state.enqueue([order], {"t.copy": workspace.state.world().working["t.copy"].no})
-    lease = workspace.state.claim("me")
+    workspace.state.queue.enqueue([order], {"t.copy": workspace.state.world().working["t.copy"].no})
+    lease = workspace.state.queue.claim("me")
     assert lease is not None
     heartbeat.hold(lease, time.monotonic())
     return lease

@@ -71,25 +71,25 @@ class Meeting:
             "reset": lambda state: begin_again(state, generations["core.a"]),
             "cancel": lambda state: state.cancel_task(lease.task, "me"),
             "cancel all": lambda state: state.cancel_model("core.a", "me"),
-            "reap": lambda state: state.reap() and None,
+            "reap": lambda state: state.queue.reap() and None,
             "heartbeat": lambda state: len(state.heartbeat([lease, failing])),
             "intend": lambda state: state.intend(failing, story.frontier(failing), 1, ""),
-            "fail": lambda state: state.fail(lease, "engine", "no", story.cost),
-            "split": lambda state: state.fail(failing, "user", "no", story.cost),
-            "hand back": lambda state: state.hand_back(lease, "the worker stops"),
-            "release": lambda state: state.release(lease, "not ready"),
-            "claim": lambda state: claimed(state.claim("v")),
-            "claim unlocked": lambda state: claimed(state.claim("unlocked")),
+            "fail": lambda state: state.queue.fail(lease, "engine", "no", story.cost),
+            "split": lambda state: state.queue.fail(failing, "user", "no", story.cost),
+            "hand back": lambda state: state.queue.hand_back(lease, "the worker stops"),
+            "release": lambda state: state.queue.release(lease, "not ready"),
+            "claim": lambda state: claimed(state.queue.claim("v")),
+            "claim unlocked": lambda state: claimed(state.queue.claim("unlocked")),
             "come back": lambda state: state.register_worker("unlocked", {}),
-            "enqueue": lambda state: state.enqueue([story.order((60, 70))], generations),
-            "enqueue a half": lambda state: state.enqueue([story.order((30, 40))], generations),
+            "enqueue": lambda state: state.queue.enqueue([story.order((60, 70))], generations),
+            "enqueue a half": lambda state: state.queue.enqueue([story.order((30, 40))], generations),
             "apply": lambda state: len(state.apply("r2", b"", {}, story.definitions(a="new"))),
         }
 
     def found(self, *, reaped: bool) -> dict[str, object]:
         """All that matters, without numbers that only count on. A lost task that somebody just held is reaped later."""
         if reaped:
-            self.story.state.reap()
+            self.story.state.queue.reap()
         return {
             "tasks": self._ask(
                 "select dense_rank() over (order by generation), ranges::text, state, attempt, held_until::text, "
@@ -272,7 +272,7 @@ def claims_that_were_lost(meeting: Meeting) -> list[tuple[object, ...]]:
         said, _ = statements_of(meeting.one, meeting.begin()[first])
         for stop_at in range(len(said)):
             meeting.stopped(first, second, stop_at)
-            meeting.story.state.reap()
+            meeting.story.state.queue.reap()
             found += meeting._ask("select * from attempt where worker = 'unlocked' and outcome = 'lost'")
     return found
 

@@ -249,7 +249,7 @@ def test_what_a_chunk_was_made_from_stays_as_long_as_a_part_of_it_is_visible(sto
 def test_work_that_waits_or_runs_is_never_forgotten(story: Story) -> None:
     running = story.lease((0, 10))
     failed = story.lease((10, 20))
-    story.state.fail(failed, "engine", "no", story.cost)
+    story.state.queue.fail(failed, "engine", "no", story.cost)
     story.enqueue(story.order((20, 30)))
     old(story)
     assert story.state.prune(0) == 0
@@ -259,9 +259,9 @@ def test_work_that_waits_or_runs_is_never_forgotten(story: Story) -> None:
 
 def test_tasks_that_ended_without_a_result_go_in_time(story: Story) -> None:
     given_back = story.lease((0, 10))
-    story.state.release(given_back, "not ready")
+    story.state.queue.release(given_back, "not ready")
     split = story.lease((10, 20), (20, 30))
-    story.state.fail(split, "user", "no", story.cost)
+    story.state.queue.fail(split, "user", "no", story.cost)
     halves = [story.claim(), story.claim()]
     assert {task.state for task in story.state.tasks(None, False, True)} == {"cancelled", "superseded", "running"}
     story.advance(LONG - 60)
@@ -273,7 +273,7 @@ def test_tasks_that_ended_without_a_result_go_in_time(story: Story) -> None:
 
 def test_a_dead_task_is_kept_while_it_holds_its_scope(story: Story) -> None:
     lease = story.lease((0, 10))
-    story.state.fail(lease, "user", "a wrong query", story.cost)
+    story.state.queue.fail(lease, "user", "a wrong query", story.cost)
     held = "update task set held_until = %s::timestamptz where id = %s"
     story.execute(held, "infinity", lease.task)
     old(story)
@@ -292,7 +292,7 @@ def test_without_looking_at_holds_a_dead_scope_would_be_planned_again(
     assert careless != statements()["prune_tasks"]
     monkeypatch.setitem(statements(), "prune_tasks", careless)
     lease = story.lease((0, 10))
-    story.state.fail(lease, "user", "a wrong query", story.cost)
+    story.state.queue.fail(lease, "user", "a wrong query", story.cost)
     story.execute("update task set held_until = 'infinity' where id = %s", lease.task)
     assert story.state.world().work["core.a"].dead == ranges((0, 10))
     old(story)

@@ -182,7 +182,7 @@ def test_an_adopted_commit_counts_from_the_attempt_that_made_it(story: Story) ->
     epoch = story.state.intend(first, story.frontier(first, 1), None, "")
     commit = story.commit(first, epoch, inputs=1, snapshot=1)
     story.advance(121)
-    story.state.reap()
+    story.state.queue.reap()
     story.state.invalidate("core.a", ranges((0, 5)), "correction", "me")
     second = story.claim()
     assert second.epoch > epoch

@@ -28,7 +28,7 @@ def test_every_task_is_claimed_once_however_many_claim_at_once(story: Story) -> 
 
     def claim_all(state: State) -> list[int]:
         found = []
-        while lease := state.claim("w"):
+        while lease := state.queue.claim("w"):
             found.append(lease.task)
         return found
 
@@ -42,16 +42,16 @@ def test_a_claimed_task_comes_with_its_order_a_token_and_an_attempt(story: Story
     story.enqueue(order)
     lease = story.claim("me")
     assert (lease.order, lease.attempt, lease.worker, lease.max_attempts) == (order, 1, "me", 4)
-    assert story.state.claim("me") is None
+    assert story.state.queue.claim("me") is None
     [task] = story.state.tasks(None, failed=False, history=False)
     assert (task.state, task.worker, task.order) == ("running", "me", order)
 
 
 def test_only_the_models_asked_for_are_claimed(story: Story) -> None:
     story.enqueue(story.order((0, 10)))
-    assert story.state.claim("w", ["core.b"]) is None
-    assert story.state.claim("w", []) is None
-    assert story.state.claim("w", ["core.a", "core.b"]) is not None
+    assert story.state.queue.claim("w", ["core.b"]) is None
+    assert story.state.queue.claim("w", []) is None
+    assert story.state.queue.claim("w", ["core.a", "core.b"]) is not None
 
 
 def test_no_more_tasks_of_a_model_run_than_it_allows(story: Story) -> None:
@@ -59,11 +59,11 @@ def test_no_more_tasks_of_a_model_run_than_it_allows(story: Story) -> None:
     story.enqueue(*(story.order((10 * i, 10 * i + 10)) for i in range(8)))
     states = [story.connect() for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        leases = [one for one in pool.map(lambda state: state.claim("w"), states) if one]
+        leases = [one for one in pool.map(lambda state: state.queue.claim("w"), states) if one]
     assert len(leases) == 2
-    story.state.release(leases[0], "not ready")
-    assert story.state.claim("w") is not None
-    assert story.state.claim("w") is None
+    story.state.queue.release(leases[0], "not ready")
+    assert story.state.queue.claim("w") is not None
+    assert story.state.queue.claim("w") is None
 
 
 def test_a_claim_waits_for_a_claim_that_is_not_committed_yet(story: Story) -> None:
@@ -72,10 +72,10 @@ def test_a_claim_waits_for_a_claim_that_is_not_committed_yet(story: Story) -> No
     other = story.connect()
     other.database.connection.execute("set lock_timeout = '100ms'")
     with story.state.database.transaction():
-        assert story.state.claim("w")
+        assert story.state.queue.claim("w")
         with pytest.raises(ConflictError):
-            other.claim("v")
-    assert other.claim("v") is None
+            other.queue.claim("v")
+    assert other.queue.claim("v") is None
 
 
 def test_without_that_wait_the_limit_would_be_broken(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,8 +84,8 @@ def test_without_that_wait_the_limit_would_be_broken(story: Story, monkeypatch: 
     story.enqueue(story.order((0, 10)), story.order((10, 20), lane="backfill"))
     other = story.connect()
     with story.state.database.transaction():
-        assert story.state.claim("w")
-        assert other.claim("v")
+        assert story.state.queue.claim("w")
+        assert other.queue.claim("v")
     assert story.state.world().work["core.a"].running == 2
 
 
@@ -94,7 +94,7 @@ def test_forward_goes_first_and_a_busy_model_lets_others_through(story: Story) -
     lanes = [story.claim().order.lane for _ in range(3)]
     assert lanes == ["forward", "repair", "backfill"]
     story.enqueue(story.order((30, 40)), story.order((0, 10), model="core.b"))
-    lease = story.state.claim("w")
+    lease = story.state.queue.claim("w")
     assert lease is not None
     assert lease.order.model == "core.b"
 
@@ -131,8 +131,8 @@ def test_the_same_positions_of_other_generations_are_free(story: Story) -> None:
 def test_a_generation_that_is_no_longer_worked_on_takes_no_orders(story: Story) -> None:
     old = {"core.a": story.generation().no}
     story.state.apply("r2", b"", {}, story.definitions(a="new"))
-    assert story.state.enqueue([story.order((0, 10))], old) == 0
-    assert story.state.enqueue([story.order((0, 10))], {}) == 0
+    assert story.state.queue.enqueue([story.order((0, 10))], old) == 0
+    assert story.state.queue.enqueue([story.order((0, 10))], {}) == 0
 
 
 def test_planners_that_enqueue_the_same_at_once_add_it_once(story: Story) -> None:
@@ -141,13 +141,13 @@ def test_planners_that_enqueue_the_same_at_once_add_it_once(story: Story) -> Non
     batches = [orders, orders[::-1], orders[::2]]
     states = [story.connect() for _ in batches]
     with ThreadPoolExecutor(3) as pool:
-        added = pool.map(lambda one: one[0].enqueue(one[1], generations), zip(states, batches, strict=True))
+        added = pool.map(lambda one: one[0].queue.enqueue(one[1], generations), zip(states, batches, strict=True))
         assert sum(added) == 40
 
 
 def test_not_ready_is_not_a_failure(story: Story) -> None:
     lease = story.lease((0, 10))
-    story.state.release(lease, "raw.events was not ready")
+    story.state.queue.release(lease, "raw.events was not ready")
     world = story.state.world()
     assert world.work["core.a"].dead_tasks == 0
     assert not world.work["core.a"].in_flight
@@ -157,7 +157,7 @@ def test_not_ready_is_not_a_failure(story: Story) -> None:
 
 def test_a_released_task_cannot_be_published(story: Story) -> None:
     lease = story.lease((0, 10))
-    story.state.release(lease, "not ready")
+    story.state.queue.release(lease, "not ready")
     with pytest.raises(LeaseLostError):
         story.record(lease, story.commit(lease, 0))
 
@@ -165,7 +165,7 @@ def test_a_released_task_cannot_be_published(story: Story) -> None:
 def test_a_paused_model_is_not_claimed(story: Story) -> None:
     story.enqueue(story.order((0, 10)))
     story.execute("update model set desired = 'paused' where id = 'core.a'")
-    assert story.state.claim("w") is None
+    assert story.state.queue.claim("w") is None
     assert story.state.world().paused == {"core.a"}
 
 
@@ -194,8 +194,8 @@ def test_what_came_before_a_wait_ends_it_at_once(story: Story, act: str) -> None
     waiter.wait_change(0)
     acts: dict[str, Callable[[], object]] = {
         "publish": lambda: story.publish(lease),
-        "fail": lambda: story.state.fail(lease, "engine", "no", story.cost),
-        "release": lambda: story.state.release(lease, "no"),
+        "fail": lambda: story.state.queue.fail(lease, "engine", "no", story.cost),
+        "release": lambda: story.state.queue.release(lease, "no"),
         "invalidate": lambda: story.state.invalidate("core.a", ranges((0, 1)), "", "me"),
     }
     acts[act]()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = itertools.count(1)
 SEEN = SourceRecord("raw.events", "t", 1, None, {}, 0, 10, 1, 1, None, None, datetime(2026, 1, 1, tzinfo=UTC), None)
-PARTS = ("sources",)
+PARTS = ("sources", "queue")
 LIFE = {"TASKS_SHOWN", "close", "open", "migrated", "server_version"}
 
 
@@ -51,7 +51,7 @@ def reads(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], ob
         "attempts": lambda: state.attempts(lease.task),
         "attempts_of": lambda: state.attempts_of([lease.task]),
         "workers": state.workers,
-        "unheard_claim": lambda: state.unheard_claim("w", [lease.task]),
+        "queue.unheard_claim": lambda: state.queue.unheard_claim("w", [lease.task]),
         "completed": lambda: state.completed(lease),
         "owned": lambda: state.owned([lease.uuid]),
         "fold": lambda: state.fold(lease.generation),  # there is too little to do it
@@ -85,12 +85,12 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
         "sources.claim_looks": lambda: state.sources.claim_looks({"raw.events": 0}),
         "sources.ask_scan": lambda: state.sources.ask_scan(["raw.events"]),
         "sources.claim_scans": lambda: state.sources.claim_scans(["raw.events"]),
-        "enqueue": lambda: state.enqueue([story.order((50, 60))], {"core.a": no}),
-        "claim": lambda: state.claim("reader"),
-        "release": lambda: state.release(lease, ""),
-        "hand_back": lambda: state.hand_back(lease, ""),
-        "fail": lambda: state.fail(lease, "engine", "", Cost()),
-        "reap": state.reap,
+        "queue.enqueue": lambda: state.queue.enqueue([story.order((50, 60))], {"core.a": no}),
+        "queue.claim": lambda: state.queue.claim("reader"),
+        "queue.release": lambda: state.queue.release(lease, ""),
+        "queue.hand_back": lambda: state.queue.hand_back(lease, ""),
+        "queue.fail": lambda: state.queue.fail(lease, "engine", "", Cost()),
+        "queue.reap": state.queue.reap,
         "register_worker": lambda: state.register_worker("reader", {}),
         "say_stopping": lambda: state.say_stopping("w"),
         "heartbeat": lambda: state.heartbeat([lease]),

@@ -68,7 +68,7 @@ def test_applying_again_moves_no_slot_unless_its_cadence_changed(story: Story) -
     stand_still(story, NOON)
     schedule(story, a=(("forward", "@every 1m"), ("backfill", "@every 1m")), b=(("forward", "@every 1m"),))
     stand_still(story, NOON + timedelta(seconds=90))
-    story.state.enqueue([], {}, due(story))
+    story.state.queue.enqueue([], {}, due(story))
     before = schedules(story)
     assert before["core.a", "forward"].last_slot == NOON + MINUTE
     changed: dict[str, Specs] = {"a": (("forward", "@every 1m"), ("backfill", "@every 2m"))}
@@ -129,7 +129,7 @@ def test_a_slot_creates_its_tasks_and_moves_on(story: Story) -> None:
     stand_still(story, NOON + MINUTE)
     slots = due(story)
     assert slots == (Slot("core.a", "forward", NOON + MINUTE, NOON + 2 * MINUTE),)
-    assert story.state.enqueue([story.order((0, 10))], generations, slots) == 1
+    assert story.state.queue.enqueue([story.order((0, 10))], generations, slots) == 1
     record = schedules(story)["core.a", "forward"]
     assert (record.last_slot, record.next_at) == (NOON + MINUTE, NOON + 2 * MINUTE)
     assert due(story) == ()
@@ -141,9 +141,9 @@ def test_who_comes_late_for_a_slot_adds_nothing_to_that_lane(story: Story) -> No
     generations = {name: one.no for name, one in story.state.world().working.items()}
     stand_still(story, NOON + MINUTE)
     slots = due(story)
-    assert story.state.enqueue([story.order((0, 10))], generations, slots) == 1
+    assert story.state.queue.enqueue([story.order((0, 10))], generations, slots) == 1
     late = [story.order((10, 20)), story.order((20, 30), lane="backfill"), story.order((0, 10), model="core.b")]
-    assert story.state.enqueue(late, generations, slots) == 2
+    assert story.state.queue.enqueue(late, generations, slots) == 2
     assert {task.lane for task in story.state.tasks("core.a", False, False)} == {"forward", "backfill"}
 
 
@@ -151,7 +151,7 @@ def test_a_slot_without_work_moves_on_all_the_same(story: Story) -> None:
     stand_still(story, NOON)
     schedule(story, a=(("backfill", "0 * * * *"),))
     stand_still(story, NOON + timedelta(hours=1))
-    assert story.state.enqueue([], {}, due(story)) == 0
+    assert story.state.queue.enqueue([], {}, due(story)) == 0
     assert schedules(story)["core.a", "backfill"].next_at == NOON + timedelta(hours=2)
 
 
@@ -161,7 +161,7 @@ def test_a_transaction_that_fails_gives_its_slot_back(story: Story) -> None:
     stand_still(story, NOON + MINUTE)
     slots, generations = due(story), {"core.a": story.generation().no}
     with pytest.raises(RuntimeError), story.state.database.transaction():
-        assert story.state.enqueue([story.order((0, 10))], generations, slots) == 1
+        assert story.state.queue.enqueue([story.order((0, 10))], generations, slots) == 1
         raise RuntimeError("killed")
     assert due(story) == slots
 
@@ -174,7 +174,7 @@ def race(story: Story, slots: Sequence[Slot], schedulers: int = 4) -> int:
     def fire(one: tuple[int, State]) -> int:
         number, state = one
         ready.wait(30)
-        return state.enqueue([story.order((10 * number, 10 * number + 10))], generations, slots)
+        return state.queue.enqueue([story.order((10 * number, 10 * number + 10))], generations, slots)
 
     with ThreadPoolExecutor(schedulers) as pool:
         return sum(pool.map(fire, enumerate(story.connect() for _ in range(schedulers))))

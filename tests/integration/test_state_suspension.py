@@ -43,9 +43,9 @@ def fail_all(
 ) -> int:
     """Whatever is claimed fails; how many attempts there were."""
     count = 0
-    while (lease := story.state.claim("w")) is not None:
+    while (lease := story.state.queue.claim("w")) is not None:
         count += 1
-        story.state.fail(read(story, lease, snapshot), error_class, error.format(count), story.cost, 0)
+        story.state.queue.fail(read(story, lease, snapshot), error_class, error.format(count), story.cost, 0)
     return count
 
 
@@ -61,15 +61,15 @@ def hopeless(story: Story) -> Story:
 def test_a_batch_whose_ends_and_middle_fail_like_it_suspends_its_model(hopeless: Story) -> None:
     found = must(hopeless)
     assert (found.error, found.times, found.moved) == ("cannot cast 'x4'", 1, False)
-    assert hopeless.state.claim("w") is None
+    assert hopeless.state.queue.claim("w") is None
     work = hopeless.state.world().work["core.a"]
     assert (work.queued, work.in_flight, work.dead_tasks) == (0, NOTHING, 3)
 
 
 def test_what_comes_into_the_queue_of_a_suspended_model_is_not_claimed(hopeless: Story) -> None:
     hopeless.enqueue(hopeless.order((2000, 2010)))
-    assert hopeless.state.claim("w") is None
-    assert hopeless.state.claim("w", ["core.a"]) is None
+    assert hopeless.state.queue.claim("w") is None
+    assert hopeless.state.queue.claim("w", ["core.a"]) is None
 
 
 def test_control_a_claim_that_does_not_look_would_go_on(hopeless: Story, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_control_a_claim_that_does_not_look_would_go_on(hopeless: Story, monkeyp
     assert blind != statements()["claim"]
     monkeypatch.setitem(statements(), "claim", blind)
     hopeless.enqueue(hopeless.order((2000, 2010)))
-    assert hopeless.state.claim("w") is not None
+    assert hopeless.state.queue.claim("w") is not None
 
 
 def test_control_without_the_judgement_every_chunk_would_be_tried(
@@ -104,12 +104,12 @@ def far_and_wide(story: Story) -> int:
     story.execute("update model set retries = 0")
     story.enqueue(story.order(*((10 * n, 10 * n + 10) for n in range(200))))
     count = 0
-    while (lease := story.state.claim("w")) is not None:
+    while (lease := story.state.queue.claim("w")) is not None:
         count += 1
         if lease.order.chunks == (Interval(0, 10),):
             story.publish(lease)
         else:
-            story.state.fail(lease, "engine", f"cannot read s3://bucket/part-{count}.parquet", story.cost, 0)
+            story.state.queue.fail(lease, "engine", f"cannot read s3://bucket/part-{count}.parquet", story.cost, 0)
     return count
 
 
@@ -130,10 +130,10 @@ def test_another_error_than_its_batchs_leaves_a_part_its_tries(story: Story) -> 
     story.execute("update model set retries = 1")
     story.enqueue(story.order(*BATCH))
     for _ in range(2):
-        story.state.fail(story.claim(), "engine", "cannot read", story.cost, 0)
+        story.state.queue.fail(story.claim(), "engine", "cannot read", story.cost, 0)
     part = story.claim()
     assert len(part.order.chunks) == 1
-    assert story.state.fail(part, "engine", "no space", story.cost, 0) == "retrying"
+    assert story.state.queue.fail(part, "engine", "no space", story.cost, 0) == "retrying"
 
 
 def test_faults_of_storage_and_of_the_query_take_turns(story: Story) -> None:
@@ -177,10 +177,10 @@ def test_a_single_chunk_that_storage_refuses_is_isolated(story: Story) -> None:
     story.execute("update model set retries = 2")
     story.enqueue(story.order(*BATCH))
     count = 0
-    while (lease := story.state.claim("w")) is not None:
+    while (lease := story.state.queue.claim("w")) is not None:
         count += 1
         if ranges((20, 30)) & lease.order.scope:
-            story.state.fail(lease, "engine", "cannot read", story.cost, 0)
+            story.state.queue.fail(lease, "engine", "cannot read", story.cost, 0)
         else:
             story.publish(lease)
     assert suspended(story) is None
@@ -191,37 +191,37 @@ def test_a_single_chunk_that_storage_refuses_is_isolated(story: Story) -> None:
 def test_a_batch_at_fault_by_its_query_leaves_its_parts_their_tries(story: Story) -> None:
     story.execute("update model set retries = 2")
     story.enqueue(story.order(*BATCH))
-    story.state.fail(story.claim(), "user", "no", story.cost)
-    assert story.state.fail(story.claim(), "engine", "cannot read", story.cost, 0) == "retrying"
+    story.state.queue.fail(story.claim(), "user", "no", story.cost)
+    assert story.state.queue.fail(story.claim(), "engine", "cannot read", story.cost, 0) == "retrying"
 
 
 def test_errors_that_differ_suspend_nothing(story: Story) -> None:
     story.enqueue(story.order(*BATCH))
     letters = iter("abcdefghijklmnopqrstuvwxyz")
-    while (lease := story.state.claim("w")) is not None:
-        story.state.fail(lease, "user", f"no such column: {next(letters)}", story.cost)
+    while (lease := story.state.queue.claim("w")) is not None:
+        story.state.queue.fail(lease, "user", f"no such column: {next(letters)}", story.cost)
     assert suspended(story) is None
 
 
 def test_a_success_between_shows_that_the_model_is_not_at_fault(story: Story) -> None:
     story.enqueue(story.order(*BATCH))
-    story.state.fail(story.claim(), "user", "no", story.cost)
+    story.state.queue.fail(story.claim(), "user", "no", story.cost)
     first, last, middle = story.claim(), story.claim(), story.claim()
-    story.state.fail(first, "user", "no", story.cost)
+    story.state.queue.fail(first, "user", "no", story.cost)
     story.publish(last)
-    story.state.fail(middle, "user", "no", story.cost)
+    story.state.queue.fail(middle, "user", "no", story.cost)
     assert suspended(story) is None
     assert story.state.world().work["core.a"].queued == 2
 
 
 def test_a_query_that_cannot_be_understood_suspends_at_once(story: Story) -> None:
-    assert story.state.fail(story.lease(*BATCH), "user", "syntax", story.cost, divisible=False) == "dead"
+    assert story.state.queue.fail(story.lease(*BATCH), "user", "syntax", story.cost, divisible=False) == "dead"
     assert suspended(story) is not None
 
 
 def test_what_still_runs_while_its_model_is_suspended_may_end_well(story: Story) -> None:
     running = story.lease((500, 510))
-    story.state.fail(story.lease(*BATCH), "user", "syntax", story.cost, divisible=False)
+    story.state.queue.fail(story.lease(*BATCH), "user", "syntax", story.cost, divisible=False)
     story.publish(running)
     assert story.covered() == ranges((500, 510))
     assert suspended(story) is not None
@@ -229,8 +229,8 @@ def test_what_still_runs_while_its_model_is_suspended_may_end_well(story: Story)
 
 def test_a_batch_that_fails_while_its_model_is_suspended_is_not_split(story: Story) -> None:
     running = story.lease(*((500 + start, 500 + end) for start, end in BATCH))
-    story.state.fail(story.lease(*BATCH), "user", "syntax", story.cost, divisible=False)
-    assert story.state.fail(running, "user", "syntax", story.cost) == "dead"
+    story.state.queue.fail(story.lease(*BATCH), "user", "syntax", story.cost, divisible=False)
+    assert story.state.queue.fail(running, "user", "syntax", story.cost) == "dead"
     assert story.state.world().work["core.a"].queued == 0
 
 
@@ -279,7 +279,7 @@ def test_what_counts_is_what_the_attempt_had_read(story: Story) -> None:
     story.state.sources.record(record(1), None)
     lease = read(story, story.lease(*BATCH), snapshot=1)
     assert story.state.sources.record(record(2), 1, Changed(NOTHING))
-    story.state.fail(lease, "user", "syntax", story.cost, divisible=False)
+    story.state.queue.fail(lease, "user", "syntax", story.cost, divisible=False)
     found = must(story)
     assert found.moved
 
@@ -287,7 +287,7 @@ def test_what_counts_is_what_the_attempt_had_read(story: Story) -> None:
 def test_a_parent_that_publishes_lets_its_child_be_tried(story: Story) -> None:
     story.build((0, 100))
     lease = read(story, story.lease((0, 10), model="core.b"))
-    story.state.fail(lease, "user", "syntax", story.cost, divisible=False)
+    story.state.queue.fail(lease, "user", "syntax", story.cost, divisible=False)
     assert not story.state.world().suspended["core.b"].moved
     story.build((100, 200))
     assert story.state.world().suspended["core.b"].moved
@@ -306,13 +306,13 @@ def test_a_success_begins_the_count_anew(hopeless: Story) -> None:
 def test_two_failures_at_once_see_each_other(story: Story) -> None:
     """The probes of one batch end in the same moment, on two connections: the second waits and judges both."""
     story.enqueue(story.order(*BATCH[:2]))
-    story.state.fail(story.claim(), "user", "no", story.cost)
+    story.state.queue.fail(story.claim(), "user", "no", story.cost)
     one, other = story.claim(), story.claim()
     second = story.connect()
     second.database.connection.execute("set lock_timeout = '200ms'")
     with story.state.database.transaction():
-        story.state.fail(one, "user", "no", story.cost)
+        story.state.queue.fail(one, "user", "no", story.cost)
         with pytest.raises(Exception, match="lock timeout"):
-            second.fail(other, "user", "no", story.cost)
-    second.fail(other, "user", "no", story.cost)
+            second.queue.fail(other, "user", "no", story.cost)
+    second.queue.fail(other, "user", "no", story.cost)
     assert suspended(story) is not None

@@ -94,7 +94,7 @@ def test_a_worker_on_a_new_connection_is_alive_from_its_next_heartbeat_on(story:
     assert story.state.workers() == ()
     beat.heartbeat([], "w")
     assert [one.id for one in story.state.workers()] == ["w"]
-    assert story.state.reap() == 0
+    assert story.state.queue.reap() == 0
 
 
 def test_without_its_lock_a_living_worker_would_lose_its_tasks(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_without_its_lock_a_living_worker_would_lose_its_tasks(story: Story, mon
     lose(story, beat)
     beat.heartbeat([], "w")
     assert story.state.workers() == ()
-    assert story.state.reap() == 1
+    assert story.state.queue.reap() == 1
 
 
 def test_a_lease_that_is_just_being_published_keeps_no_other_from_being_extended(story: Story) -> None:

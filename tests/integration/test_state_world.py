@@ -43,7 +43,7 @@ def test_a_look_takes_as_many_statements_for_fifty_models_as_for_two(story: Stor
     many = (*story.definitions(), *(Definition(f"more.m{i}", "interval", "f", "second", "ts", {}) for i in range(50)))
     story.state.apply("r2", b"", {}, many)
     story.build((0, 10), (10, 20))
-    story.state.fail(story.lease((20, 30)), "user", "no", story.cost)
+    story.state.queue.fail(story.lease((20, 30)), "user", "no", story.cost)
     assert statements_of_one_look(story.connect()) == few <= 8
     assert len(story.state.world().working) == 52
 
@@ -67,8 +67,8 @@ def test_a_look_writes_nothing(story: Story) -> None:
 
 def test_work_is_counted_by_its_state(story: Story) -> None:
     story.lease((0, 10))
-    story.state.fail(story.lease((10, 20)), "engine", "no space", story.cost)
-    story.state.fail(story.lease((20, 30)), "user", "bad", story.cost)
+    story.state.queue.fail(story.lease((10, 20)), "engine", "no space", story.cost)
+    story.state.queue.fail(story.lease((20, 30)), "user", "bad", story.cost)
     story.enqueue(story.order((40, 50)))
     work = story.state.world().work["core.a"]
     assert (work.running, work.retrying, work.dead_tasks, work.queued) == (1, 1, 1, 1)
@@ -108,7 +108,7 @@ def test_whatever_happens_a_look_that_remembers_sees_what_a_new_one_sees(story: 
         story.enqueue(story.order(chunk(), model=dice.choice(["core.a", "core.b"])))
 
     def claim() -> None:
-        if lease := story.state.claim("w", ["core.a", "core.b"]):
+        if lease := story.state.queue.claim("w", ["core.a", "core.b"]):
             leases.append(lease)
 
     def end() -> None:
@@ -118,9 +118,9 @@ def test_whatever_happens_a_look_that_remembers_sees_what_a_new_one_sees(story: 
                 dice.choice(
                     [
                         lambda: story.publish(lease),
-                        lambda: story.state.fail(lease, "user", f"bad {seed}", story.cost),
-                        lambda: story.state.fail(lease, "engine", "no space", story.cost),
-                        lambda: story.state.release(lease, "not ready"),
+                        lambda: story.state.queue.fail(lease, "user", f"bad {seed}", story.cost),
+                        lambda: story.state.queue.fail(lease, "engine", "no space", story.cost),
+                        lambda: story.state.queue.release(lease, "not ready"),
                     ]
                 )()
 
@@ -142,7 +142,7 @@ def test_whatever_happens_a_look_that_remembers_sees_what_a_new_one_sees(story: 
         lambda: story.state.clear_holds("core.a"),
         lambda: story.state.invalidate("core.a", ranges(chunk()), "", "me"),
         lambda: folding.fold(story.state.database, story.generation().no, after_rows=1),
-        story.state.reap,
+        story.state.queue.reap,
         lambda: story.state.handle_events(lambda child, parent, changed: changed),
     ]
     for number in range(80):
@@ -179,7 +179,7 @@ def test_control_by_the_newest_transaction_seen_an_older_one_would_be_missed(sto
 def test_a_second_look_reads_only_what_changed(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[int]] = []
     for chunk in range(0, 60, 10):
-        story.state.fail(story.lease((chunk, chunk + 10)), "user", "bad", story.cost)
+        story.state.queue.fail(story.lease((chunk, chunk + 10)), "user", "bad", story.cost)
     story.state.world()
     sound = Database.rows
 
@@ -213,7 +213,7 @@ def test_what_failed_is_not_read_again_because_its_model_works_elsewhere(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for start in range(0, 60, 10):
-        story.state.fail(story.lease((start, start + 10)), "user", "bad", story.cost)
+        story.state.queue.fail(story.lease((start, start + 10)), "user", "bad", story.cost)
     looking = story.connect()
     looking.world()
     read = tasks_read(monkeypatch)
@@ -248,7 +248,7 @@ def test_an_attempt_reads_its_model_and_what_that_is_made_of(story: Story) -> No
     more = Definition("more.m", "interval", "f", "second", "ts", {}, (("raw.events", 0, 0, 0, 0, False),))
     story.state.apply("r2", b"", {}, (*story.definitions(), more))
     story.build((0, 10))
-    story.state.fail(story.lease((10, 20)), "user", "bad", story.cost)
+    story.state.queue.fail(story.lease((10, 20)), "user", "bad", story.cost)
     whole, part = story.state.world(), story.connect().lineage("core.b")
     assert set(part.working) == {"core.a", "core.b"} < set(whole.working)
     assert part.working == {name: whole.working[name] for name in part.working}
@@ -388,7 +388,7 @@ def test_records_of_other_generations_are_not_mixed_in(story: Story) -> None:
 def test_tasks_are_told_with_their_last_attempt(story: Story) -> None:
     story.build((0, 10))
     lease = story.lease((10, 20))
-    story.state.fail(lease, "engine", "no space", story.cost)
+    story.state.queue.fail(lease, "engine", "no space", story.cost)
     story.enqueue(story.order((0, 10), model="core.b"))
     active = story.state.tasks(None, failed=False, history=False)
     assert [(one.model, one.state) for one in active] == [("core.b", "queued"), ("core.a", "retrying")]
@@ -426,9 +426,9 @@ def test_tasks_come_newest_first_and_are_counted_in_full(story: Story) -> None:
 
 
 def test_only_what_nobody_tries_again_has_failed(story: Story) -> None:
-    story.state.fail(story.lease((0, 10)), "engine", "no space", story.cost)
+    story.state.queue.fail(story.lease((0, 10)), "engine", "no space", story.cost)
     dead = story.lease((10, 20))
-    story.state.fail(dead, "user", "no such column", story.cost)
+    story.state.queue.fail(dead, "user", "no such column", story.cost)
     for history in (False, True):
         assert [task.id for task in story.state.tasks(None, failed=True, history=history)] == [dead.task]
     assert len(story.state.tasks(None, failed=False, history=False)) == 2

@@ -52,7 +52,7 @@ class Rounds:
     def work(self) -> int:
         """How many tasks there were to do."""
         count = 0
-        while (lease := self.workspace.state.claim("w")) is not None:
+        while (lease := self.workspace.state.queue.claim("w")) is not None:
             self.done.append(work(self.bench, lease))
             count += 1
         return count

@@ -59,7 +59,7 @@ class Trial(Account):
     def enqueue(self, model: str, *chunks: tuple[int, int]) -> None:
         order, no = self.story.order(*chunks, model=model), self.working[model]
         free = not any(one.active and one.generation == no and one.order.scope & order.scope for one in self.entries)
-        assert self.story.state.enqueue([order], {model: no}) == int(free)
+        assert self.story.state.queue.enqueue([order], {model: no}) == int(free)
         self._note_tasks([order] if free else [])
 
     def cancel(self, number: int) -> None:
@@ -133,7 +133,7 @@ class Trial(Account):
     def claim(self, number: int, models: Collection[str] | None = None) -> Lease | None:
         worker = self.workers[number % len(self.workers)]
         due = self._due(models) if worker.alive else []
-        lease = worker.state.claim(worker.name, models)
+        lease = worker.state.queue.claim(worker.name, models)
         assert (lease is not None) == bool(due), f"{lease} of {due}"
         if lease is None:
             return None
@@ -173,7 +173,9 @@ class Trial(Account):
             for one in self.entries
             if one.lease and (one.expires <= self.now or one.lease.worker not in alive)
         ]
-        assert (reaped := self.story.state.reap(mine)) == len(gone), f"{reaped} instead of {gone}, {self.workers} live"
+        assert (reaped := self.story.state.queue.reap(mine)) == len(gone), (
+            f"{reaped} instead of {gone}, {self.workers} live"
+        )
         for entry, lease in gone:
             self._ended_badly(entry, lease, "lost")
 
@@ -206,25 +208,25 @@ class Trial(Account):
         state, entry = self._hand(lease, by), self.tasks[lease.task]
         if error_class == "lost":
             with self.unchanged():
-                assert state.fail(lease, error_class, "no", self.story.cost) == "retrying"
+                assert state.queue.fail(lease, error_class, "no", self.story.cost) == "retrying"
         elif (said := self.following.get(lease.token)) and self._is_genuine(lease):
             with self.unchanged():
-                assert state.fail(lease, error_class, "no", self.story.cost) == said
+                assert state.queue.fail(lease, error_class, "no", self.story.cost) == said
         else:
             with self.refused(lease):
                 # no two are alike: what fails alike everywhere would suspend the model
-                answer = state.fail(lease, error_class, "x" * lease.task, self.story.cost)
+                answer = state.queue.fail(lease, error_class, "x" * lease.task, self.story.cost)
                 assert answer == self._ended_badly(entry, lease, error_class)
                 self.following[lease.token] = answer
 
     def release(self, lease: Lease, by: int | None = None) -> None:
         with self.refused(lease):
-            self._hand(lease, by).release(lease, "not ready")
+            self._hand(lease, by).queue.release(lease, "not ready")
             self._end(self.tasks[lease.task], "cancelled", "released")
 
     def hand_back(self, lease: Lease, by: int | None = None) -> None:
         with self.refused(lease):
-            self._hand(lease, by).hand_back(lease, "the worker stops")
+            self._hand(lease, by).queue.hand_back(lease, "the worker stops")
             self._requeue(self.tasks[lease.task], "queued", 0.0, "released")
 
     def storm(self, lease: Lease, error_class: ErrorClass, times: int) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from math import inf
 from typing import ClassVar
 from uuid import UUID
 
-from penstock.errors import ConflictError, ErrorClass
+from penstock.errors import ConflictError
 from penstock.planner.change.pins import InputChange
 from penstock.state import apply, pruning, world
 from penstock.state.database import migrate, roles, wakeup
@@ -20,7 +19,8 @@ from penstock.state.history import covers as past_covers
 from penstock.state.history import tasks as past_tasks
 from penstock.state.progress import audit, events, folding, invalidation, publication, reopenings, resetting
 from penstock.state.progress.invalidation import Invalidation
-from penstock.state.queue import control, failure, queue, suspension, workers
+from penstock.state.queue import control, suspension, workers
+from penstock.state.queue.queue import Queue
 from penstock.state.sources import Sources
 from penstock.state.world import Memory
 from penstock.values.intervals import IntervalSet
@@ -34,12 +34,11 @@ from penstock.values.records import (
     GenerationHead,
     Reopened,
     ReopeningRecord,
-    Slot,
     StateView,
     TaskRecord,
     WorkerRecord,
 )
-from penstock.values.tasks import Cost, Frontier, Lease, Order
+from penstock.values.tasks import Frontier, Lease
 
 
 class State:
@@ -50,6 +49,7 @@ class State:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.sources = Sources(database)
+        self.queue = Queue(database)
         self._memory = Memory()
         self._remembered_on = database.connection
         self._listener = wakeup.Listener(database)
@@ -165,48 +165,7 @@ class State:
     def workers(self) -> tuple[WorkerRecord, ...]:
         return workers.workers(self.database)
 
-    # queue
-
-    def enqueue(self, orders: Sequence[Order], generations: Mapping[str, int], slots: Sequence[Slot] = ()) -> int:
-        return queue.enqueue(self.database, orders, generations, slots)
-
-    def claim(self, worker: str, models: Collection[str] | None = None) -> Lease | None:
-        return queue.claim(self.database, worker, models)
-
-    def unheard_claim(self, worker: str, held: Collection[int]) -> Lease | None:
-        """A task that this worker claimed without hearing the answer; `held` are those it knows of."""
-        return queue.unheard_claim(self.database, worker, held)
-
-    def release(self, lease: Lease, reason: str) -> None:
-        queue.release(self.database, lease, reason)
-
-    def hand_back(self, lease: Lease, reason: str) -> None:
-        """Somebody else may start it at once; it costs no retry."""
-        queue.hand_back(self.database, lease, reason)
-
-    def fail(
-        self,
-        lease: Lease,
-        error_class: ErrorClass,
-        error: str,
-        cost: Cost,
-        most_pause_seconds: float = inf,
-        *,
-        divisible: bool = True,
-    ) -> failure.FollowedBy:
-        return failure.fail(
-            self.database,
-            lease,
-            error_class,
-            error,
-            cost,
-            most_pause_seconds=most_pause_seconds,
-            divisible=divisible,
-        )
-
-    def reap(self, own_worker: str | None = None) -> int:
-        """Requeue what lost workers held; `own_worker` is alive, whatever its session lock says."""
-        return failure.reap(self.database, own_worker)
+    # workers
 
     def register_worker(self, worker: str, info: Mapping[str, object]) -> None:
         """`info` may hold role, host, pid, globs, tags and slots: what people want to see of it."""

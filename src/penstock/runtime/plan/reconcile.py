@@ -41,7 +41,7 @@ def reconcile(
     step: Step = no_step,
 ) -> Reconciled:
     """Take back what lost workers held, tell consumers of changes, let rebuilt tables take over."""
-    reaped = state.reap(own_worker)
+    reaped = state.queue.reap(own_worker)
     step("reaped")
     state.handle_events(partial(_affected, site.graph, step))
     world = state.world(dead_since)

@@ -153,7 +153,7 @@ class Scheduler:
             return
         self.step("ordered")
         generations = {name: generation.no for name, generation in world.working.items()}
-        added = self.state.enqueue(orders, generations, slots)
+        added = self.state.queue.enqueue(orders, generations, slots)
         self.step("enqueued")
         for slot in slots:
             self.metrics.slot_fired(slot)

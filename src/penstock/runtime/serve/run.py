@@ -234,7 +234,7 @@ class _Run:
         if not orders:
             return 0
         self._workspace.engine.begin()
-        added = self._state.enqueue(orders, {name: generation.no for name, generation in world.working.items()})
+        added = self._state.queue.enqueue(orders, {name: generation.no for name, generation in world.working.items()})
         if added:
             self._progress.planned(orders)
         return added

@@ -115,7 +115,7 @@ def _ended(bench: AttemptContext, lease: Lease, began: float) -> Finished:
     except LeaseLostError:
         raise
     except SparkError:  # it did not even start: a fault of this place, not of the task
-        bench.patiently(lease, lambda: bench.state.hand_back(lease, "Spark did not start"))
+        bench.patiently(lease, lambda: bench.state.queue.hand_back(lease, "Spark did not start"))
         raise
     except BaseException as error:
         failure = contained(error)
@@ -123,7 +123,7 @@ def _ended(bench: AttemptContext, lease: Lease, began: float) -> Finished:
             raise SparkError("Spark ended by itself", hint="see its log; was memory short?") from error
         return _failed(bench, lease, failure, time.monotonic() - began)
     if isinstance(result, Wait):
-        bench.patiently(lease, lambda: bench.state.release(lease, result.reason))
+        bench.patiently(lease, lambda: bench.state.queue.release(lease, result.reason))
         return Finished(lease.order, "released", time.monotonic() - began, error=result.reason)
     rows = sum(chunk.rows for chunk in result.chunks)
     return Finished(lease.order, "succeeded", time.monotonic() - began, rows, result.written)
@@ -311,7 +311,7 @@ def _failed(bench: AttemptContext, lease: Lease, error: PenstockError, seconds: 
     cost = Cost(spark_jobs=failure.spark_jobs, seconds=seconds)
     outcome = bench.patiently(
         lease,
-        lambda: bench.state.fail(
+        lambda: bench.state.queue.fail(
             lease, failure.error_class, text, cost, bench.most_pause_seconds, divisible=failure.divisible
         ),
     )

@@ -75,7 +75,7 @@ class WorkerPool:
                 self._heartbeat.drop(lease)  # it begins no commit, and waits for no database
                 cancel(self._bench.engine, lease)
                 with suppress(LeaseLostError, BusyError):  # it has just ended, or is about to
-                    state.hand_back(lease, reason)
+                    state.queue.hand_back(lease, reason)
         finally:
             state.close()
 
@@ -89,13 +89,13 @@ class WorkerPool:
         """A claim whose answer got lost may have taken a task, which nobody else does while we live: it comes first."""
         if self._in_doubt is not None:
             known = [*self._lost, *(held.task for held in self.leases)]
-            lease = self._bench.state.unheard_claim(worker, known)
+            lease = self._bench.state.queue.unheard_claim(worker, known)
             if lease is not None:
                 return lease, self._in_doubt
             self._in_doubt = None
         now = time.monotonic()
         try:
-            return self._bench.state.claim(worker, models), now
+            return self._bench.state.queue.claim(worker, models), now
         except StateError:
             self._in_doubt = now
             raise

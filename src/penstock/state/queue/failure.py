@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import inf
 from random import SystemRandom
 from typing import Literal, assert_never
 
 from psycopg.types.json import Jsonb
 
-from penstock.errors import ErrorClass, LeaseLostError
+from penstock.errors import ErrorClass
 from penstock.planner.policy.breaker import pieces, signature
 from penstock.planner.policy.retry import Die, Ending, Family, Next, Retry, Split, hold_seconds, next_step
 from penstock.state.database.connection import Database, storable
 from penstock.state.queue.suspension import judge
-from penstock.state.queue.tasks import fence, insert_orders
+from penstock.state.queue.tasks import insert_orders
 from penstock.values.intervals import Interval
-from penstock.values.tasks import Cost, Lane, Lease, Order
+from penstock.values.tasks import Lane, Lease, Order
 
 FollowedBy = Literal["retrying", "dead", "split"]
 _DICE = SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class Ended:
     """A task whose attempt has just ended without a result."""
 
     task: int
@@ -34,54 +34,19 @@ class _Case:
     max_attempts: int
 
 
-def fail(
+def said_before(database: Database, lease: Lease) -> FollowedBy | None:
+    """What followed from the failure of this very attempt, if it was recorded already."""
+    said = database.value("stored_following", str, task=lease.task, attempt=lease.attempt, token=lease.token)
+    return _followed_by(said) if said else None
+
+
+def abandoned_tasks(database: Database, own_worker: str | None) -> list[Ended]:
+    return database.rows("abandoned_tasks", _abandoned, own_worker=own_worker)
+
+
+def follow_up(
     database: Database,
-    lease: Lease,
-    error_class: ErrorClass,
-    error: str,
-    cost: Cost,
-    *,
-    most_pause_seconds: float = inf,
-    divisible: bool = True,
-) -> FollowedBy:
-    """Record a failure and what follows from it. Saying it twice gives the same answer."""
-    if error_class == "lost":
-        return "retrying"  # whoever owns the task now says how it goes on
-    case = _Case(lease.task, lease.attempt, lease.worker, lease.generation, lease.order, lease.max_attempts)
-    with database.transaction():
-        try:
-            fence(database, lease)
-        except LeaseLostError:
-            if said := database.value(
-                "stored_following", str, task=lease.task, attempt=lease.attempt, token=lease.token
-            ):
-                return _followed_by(said)
-            raise
-        return _end(
-            database,
-            case,
-            outcome="failed",
-            error_class=error_class,
-            error=error,
-            metrics=Jsonb(asdict(cost)),
-            most_pause_seconds=most_pause_seconds,
-            divisible=divisible,
-        )
-
-
-def reap(database: Database, own_worker: str | None) -> int:
-    """Take back the tasks whose lease ran out or whose worker's connection is gone; how many."""
-    with database.transaction():
-        found = database.rows("abandoned_tasks", _abandoned, own_worker=own_worker)
-        for case in found:
-            gone = f"the worker {case.worker} is gone"
-            _end(database, case, outcome="lost", error_class="lost", error=gone)
-    return len(found)
-
-
-def _end(
-    database: Database,
-    case: _Case,
+    ended: Ended,
     *,
     outcome: str,
     error_class: ErrorClass,
@@ -91,30 +56,30 @@ def _end(
     divisible: bool = True,
 ) -> FollowedBy:
     """One transaction: the attempt ends, and the task is tried again, split or dead."""
-    before = database.rows("earlier_endings", Ending, task=case.task, attempt=case.attempt)
-    endings = (*before, Ending(error_class, case.worker))
-    family = _family(database, case.task, error) if error_class == "engine" else Family()
-    chunks = len(case.order.chunks) if divisible else 1
-    step = next_step(endings, chunks, case.max_attempts, _DICE, family)
+    before = database.rows("earlier_endings", Ending, task=ended.task, attempt=ended.attempt)
+    endings = (*before, Ending(error_class, ended.worker))
+    family = _family(database, ended.task, error) if error_class == "engine" else Family()
+    chunks = len(ended.order.chunks) if divisible else 1
+    step = next_step(endings, chunks, ended.max_attempts, _DICE, family)
     if isinstance(step, Retry):
         step = Retry(min(step.after_seconds, most_pause_seconds))
     given_up = not isinstance(step, Retry) and error_class in ("user", "engine")
     if given_up and judge(
         database,
-        case.order,
-        case.generation,
-        task=case.task,
-        attempt=case.attempt,
+        ended.order,
+        ended.generation,
+        task=ended.task,
+        attempt=ended.attempt,
         error_class=error_class,
         error=error,
         divisible=divisible,
     ):
         step = Die("every interval fails alike")
-    followed_by = _take(database, case, step, at_once=outcome == "lost")
+    followed_by = _take(database, ended, step, at_once=outcome == "lost")
     database.run(
         "end_attempt",
-        task=case.task,
-        attempt=case.attempt,
+        task=ended.task,
+        attempt=ended.attempt,
         outcome=outcome,
         followed_by=followed_by,
         error_class=error_class,
@@ -125,21 +90,21 @@ def _end(
     return followed_by
 
 
-def _take(database: Database, case: _Case, step: Next, *, at_once: bool) -> FollowedBy:
+def _take(database: Database, ended: Ended, step: Next, *, at_once: bool) -> FollowedBy:
     match step:
         case Retry(after):
             state = "queued" if at_once and not after else "retrying"
-            database.run("requeue_task", task=case.task, state=state, after_seconds=after)
+            database.run("requeue_task", task=ended.task, state=state, after_seconds=after)
             return "retrying"
         case Split():
-            database.run("finish_task", task=case.task, state="superseded")
-            probing = database.value("split_from", int, task=case.task) is None
-            parts = [replace(case.order, chunks=part) for part in pieces(case.order.chunks, probing=probing)]
-            insert_orders(database, parts, {case.order.model: case.generation}, split_from=case.task)
+            database.run("finish_task", task=ended.task, state="superseded")
+            probing = database.value("split_from", int, task=ended.task) is None
+            parts = [replace(ended.order, chunks=part) for part in pieces(ended.order.chunks, probing=probing)]
+            insert_orders(database, parts, {ended.order.model: ended.generation}, split_from=ended.task)
             return "split"
         case Die(quarantined=quarantined):
-            deaths = 1 + (database.value("deaths_in_a_row", int, task=case.task) or 0)
-            database.run("bury_task", task=case.task, hold=hold_seconds(deaths, quarantined=quarantined))
+            deaths = 1 + (database.value("deaths_in_a_row", int, task=ended.task) or 0)
+            database.run("bury_task", task=ended.task, hold=hold_seconds(deaths, quarantined=quarantined))
             return "dead"
         case _:
             assert_never(step)
@@ -168,9 +133,9 @@ def _abandoned(
     chunks: list[Interval],
     choices: list[str],
     reason: str,
-) -> _Case:
+) -> Ended:
     order = Order(model, lane, tuple(chunks), tuple(choices), reason)
-    return _Case(id, attempt, worker, generation, order, max_attempts)
+    return Ended(id, attempt, worker, generation, order, max_attempts)
 
 
 def _followed_by(said: str) -> FollowedBy:
