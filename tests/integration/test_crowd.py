@@ -229,7 +229,7 @@ class Slow:
         if self.lease is None:
             return False
         self.steps += 1
-        assert state.heartbeat([self.lease]) == ()
+        assert state.workers.heartbeat([self.lease]) == ()
         if self.steps >= most_steps:
             bench = AttemptContext(self.revisions.site, state, self.crowd.engine, no_step, self)
             assert work(bench, self.lease).outcome == "succeeded"

@@ -32,7 +32,7 @@ def test_b_1_a_slow_worker_and_a_source_that_grows_give_no_overlapping_tasks(tri
         for tick in range(1, 11):
             trial.land("numbers", range(tick * 7, tick * 7 + 7))
             trial.move_clock(tick * 11)  # new rows are planned every ten seconds at most
-            assert life.workspace.state.heartbeat([held]) == ()
+            assert life.workspace.state.workers.heartbeat([held]) == ()
             life.plan()
             active = sorted(
                 (chunk.start, chunk.end)

@@ -50,9 +50,9 @@ def test_without_processes_no_workers_are_shown(trial: Deployment, capsys: pytes
 
 def test_status_shows_who_is_up(trial: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
     with trial.opened() as one, trial.opened() as other:
-        one.state.register_worker("first", {"host": "alpha", "pid": 11, "role": "worker", "slots": 2})
-        other.state.register_worker("second", {"host": "beta", "pid": 12, "role": "scheduler", "slots": 0})
-        workers = one.state.workers()
+        one.state.workers.register("first", {"host": "alpha", "pid": 11, "role": "worker", "slots": 2})
+        other.state.workers.register("second", {"host": "beta", "pid": 12, "role": "scheduler", "slots": 0})
+        workers = one.state.workers.alive()
         answer = status(one.site, one.state.world(), (), workers)
         found = json.loads(json.dumps(answer, default=listed))["workers"]
         assert all(set(worker) == WORKER for worker in found)

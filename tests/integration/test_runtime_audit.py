@@ -463,7 +463,7 @@ def published_on_top_of_what_is_to_be_adopted(trial: Deployment) -> None:
         trial.run("copy", step=Fault("delta committed", raising(Killed())))
     [[worker]] = trial.execute("select worker from task where state = 'running'")
     with trial.opened() as asleep:
-        asleep.state.register_worker(str(worker), {})
+        asleep.state.workers.register(str(worker), {})
         trial.execute("update task set lease_expires_at = clock() + interval '1 hour' where state = 'running'")
         trial.land("numbers", range(40, 60))
         with pytest.raises(Killed):

@@ -42,13 +42,13 @@ def lose(story: Story, victim: State) -> None:
     """As `cut`, and the victim has noticed."""
     cut(story, victim)
     with pytest.raises(StateError, match="does not answer"):
-        victim.workers()
+        victim.workers.alive()
 
 
 def test_the_statement_that_notices_fails_and_the_next_one_is_answered(story: Story) -> None:
     before = backend(story.state)
     lose(story, story.state)
-    assert story.state.workers() == ()
+    assert story.state.workers.alive() == ()
     assert backend(story.state) != before
 
 
@@ -88,7 +88,7 @@ def test_a_transaction_never_goes_on_with_another_connection(story: Story) -> No
             database.run("audit", actor="me", action="third", subject="", detail="{}")
         with pytest.raises(StateError), database.transaction():
             database.run("audit", actor="me", action="fourth", subject="", detail="{}")
-    assert story.state.workers() == ()  # on a connection of its own
+    assert story.state.workers.alive() == ()  # on a connection of its own
     assert story.execute("select action from audit where actor = 'me'") == []
 
 
@@ -146,8 +146,8 @@ def test_before_a_new_connection_the_caller_may_start_the_server(dsn: str, empty
     assert asked == []
     lose(story, state)
     assert asked == []
-    state.workers()
-    state.workers()
+    state.workers.alive()
+    state.workers.alive()
     assert asked == ["start"]
     state.close()
 
@@ -164,8 +164,8 @@ def test_a_server_that_cannot_be_started_is_tried_again_by_the_next_statement(
     state = State.open(dsn, empty_schema, migrate=False, before=start)
     lose(story, state)
     with pytest.raises(StateError, match="not yet"):
-        state.workers()
-    assert state.workers() == ()
+        state.workers.alive()
+    assert state.workers.alive() == ()
     state.close()
 
 
@@ -173,7 +173,7 @@ def test_a_state_that_was_closed_stays_closed(connect: Callable[[], State]) -> N
     state = connect()
     state.close()
     with pytest.raises(StateError):
-        state.workers()
+        state.workers.alive()
 
 
 def test_a_server_that_crashed_and_is_back_is_used_again() -> None:
@@ -188,8 +188,8 @@ def test_a_server_that_crashed_and_is_back_is_used_again() -> None:
         for end in (server.stop, server.crash, server.kill):
             end()
             with pytest.raises(StateError, match="does not answer"):
-                state.workers()
-            assert state.workers() == ()
+                state.workers.alive()
+            assert state.workers.alive() == ()
         server.stop()
         with pytest.raises(StateError):
             State.open(server.dsn, "penstock", migrate=False)
@@ -298,5 +298,5 @@ def test_a_statement_that_takes_too_long_fails_and_the_connection_stays(
     before = backend(story.state)
     with pytest.raises(StateError, match="does not answer"):
         story.state.database.run("channel")
-    assert story.state.workers() == ()
+    assert story.state.workers.alive() == ()
     assert backend(story.state) == before

@@ -88,7 +88,7 @@ def test_everybody_hears_of_it(story: Story, act: str, news: str) -> None:
 def test_a_cancelled_task_is_taken_from_its_worker(story: Story) -> None:
     lease = story.lease((0, 10))
     assert story.state.cancel_task(lease.task, "me")
-    assert story.state.heartbeat([lease]) == (lease,)
+    assert story.state.workers.heartbeat([lease]) == (lease,)
     assert (states(story), outcomes(story, lease)) == (["cancelled"], ["cancelled"])
     assert story.state.attempts(lease.task)[0].error == "cancelled by me"
     acts: list[Callable[[], object]] = [

@@ -247,8 +247,8 @@ def test_who_does_not_own_the_attempt_can_do_nothing(story: Story, wrong: str) -
     for act in acts:
         with pytest.raises(LeaseLostError):
             act()
-    assert story.state.heartbeat([zombie]) == (zombie,)
-    assert story.state.heartbeat([lease]) == ()
+    assert story.state.workers.heartbeat([zombie]) == (zombie,)
+    assert story.state.workers.heartbeat([lease]) == ()
     assert story.covered() == NOTHING
     assert story.state.world().work["core.a"].running == 1
 
@@ -259,7 +259,7 @@ def test_an_older_attempt_can_do_nothing(story: Story) -> None:
     new = again(story)
     with pytest.raises(LeaseLostError):
         story.record(old, story.commit(old, 0))
-    assert story.state.heartbeat([old]) == (old,)
+    assert story.state.workers.heartbeat([old]) == (old,)
     story.publish(new)
     assert story.covered() == ranges((0, 10))
 
@@ -292,7 +292,7 @@ def test_a_lease_that_ran_out_is_taken_back(story: Story) -> None:
 def test_a_heartbeat_keeps_a_lease_alive(story: Story) -> None:
     lease = story.lease((0, 10))
     story.advance(100)
-    assert story.connect().heartbeat([lease]) == ()
+    assert story.connect().workers.heartbeat([lease]) == ()
     story.advance(219)
     assert story.state.queue.reap() == 0
     story.advance(221)
@@ -302,19 +302,19 @@ def test_a_heartbeat_keeps_a_lease_alive(story: Story) -> None:
 def test_a_late_completion_counts_while_nobody_else_has_the_task(story: Story) -> None:
     lease = story.lease((0, 10))
     story.advance(500)
-    assert story.state.heartbeat([lease]) == ()
+    assert story.state.workers.heartbeat([lease]) == ()
     story.publish(lease)
     assert story.covered() == ranges((0, 10))
 
 
 def test_a_worker_whose_connection_is_gone_is_noticed_at_once(story: Story) -> None:
     beat = story.connect()
-    beat.register_worker("w", {"host": "here", "pid": 7})
+    beat.workers.register("w", {"host": "here", "pid": 7})
     lease = story.lease((0, 10))
-    assert [(one.id, one.host, one.pid) for one in story.state.workers()] == [("w", "here", 7)]
+    assert [(one.id, one.host, one.pid) for one in story.state.workers.alive()] == [("w", "here", 7)]
     assert story.state.queue.reap() == 0
     hang_up(story, beat)
-    assert story.state.workers() == ()
+    assert story.state.workers.alive() == ()
     assert story.state.queue.reap() == 1
     second = story.claim("v")
     assert (second.task, second.attempt) == (lease.task, 2)
@@ -329,7 +329,7 @@ def test_without_looking_at_the_lock_a_dead_worker_would_hold_its_task(
     assert blind != statements()["abandoned_tasks"]
     monkeypatch.setitem(statements(), "abandoned_tasks", blind)
     beat = story.connect()
-    beat.register_worker("w", {})
+    beat.workers.register("w", {})
     story.lease((0, 10))
     hang_up(story, beat)
     assert story.state.queue.reap() == 0
@@ -337,7 +337,7 @@ def test_without_looking_at_the_lock_a_dead_worker_would_hold_its_task(
 
 def test_a_worker_never_takes_its_own_tasks_for_a_missing_lock(story: Story) -> None:
     other = story.connect()
-    other.register_worker("w", {})
+    other.workers.register("w", {})
     story.lease((0, 10))
     other.database.connection.execute("select pg_advisory_unlock_all()")
     assert story.state.queue.reap("w") == 0  # on whichever connection it asks
@@ -346,12 +346,12 @@ def test_a_worker_never_takes_its_own_tasks_for_a_missing_lock(story: Story) -> 
 
 def test_a_worker_may_register_again_on_another_connection(story: Story) -> None:
     first, second = story.connect(), story.connect()
-    first.register_worker("w", {})
+    first.workers.register("w", {})
     story.lease((0, 10))
-    second.register_worker("w", {})
+    second.workers.register("w", {})
     hang_up(story, first)
     assert story.state.queue.reap() == 0
-    assert len(story.state.workers()) == 1
+    assert len(story.state.workers.alive()) == 1
 
 
 def test_a_task_that_kills_two_workers_is_dead(story: Story) -> None:

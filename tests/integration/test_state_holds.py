@@ -198,35 +198,35 @@ def test_what_loses_two_workers_is_left_alone_for_a_while_and_then_found_again(s
 @pytest.mark.parametrize("how", ["registers", "beats"])
 def test_a_worker_that_is_heard_of_again_ends_the_quarantine_at_once(story: Story, back: str, how: str) -> None:
     first = story.connect()
-    first.register_worker(back, {})
+    first.workers.register(back, {})
     quarantine(story, 0)
     assert held(story) == ranges((0, 10))
     waiter = story.connect()
     waiter.wait_change(0)
     if how == "registers":
-        story.connect().register_worker(back, {})
+        story.connect().workers.register(back, {})
     else:
-        first.heartbeat([], back)
+        first.workers.heartbeat([], back)
     assert held(story) == NOTHING
     assert waiter.wait_change(20) == ("",)
 
 
 def test_another_worker_that_comes_back_ends_no_quarantine(story: Story) -> None:
     quarantine(story, 0)
-    story.connect().register_worker("three", {})
+    story.connect().workers.register("three", {})
     assert held(story) == ranges((0, 10))
 
 
 def test_a_worker_that_beats_in_time_says_nothing_about_what_died(story: Story) -> None:
     """The control: only one that was silent can have been taken for lost."""
     first = story.connect()
-    first.register_worker("one", {})
+    first.workers.register("one", {})
     story.enqueue(story.order((0, 10)))
     for worker in ("one", "two"):
         story.claim(worker)
         story.execute("update task set lease_expires_at = clock()")
         assert story.state.queue.reap() == 1
-    first.heartbeat([], "one")
+    first.workers.heartbeat([], "one")
     assert held(story) == ranges((0, 10))
 
 

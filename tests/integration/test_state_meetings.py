@@ -72,7 +72,7 @@ class Meeting:
             "cancel": lambda state: state.cancel_task(lease.task, "me"),
             "cancel all": lambda state: state.cancel_model("core.a", "me"),
             "reap": lambda state: state.queue.reap() and None,
-            "heartbeat": lambda state: len(state.heartbeat([lease, failing])),
+            "heartbeat": lambda state: len(state.workers.heartbeat([lease, failing])),
             "intend": lambda state: state.intend(failing, story.frontier(failing), 1, ""),
             "fail": lambda state: state.queue.fail(lease, "engine", "no", story.cost),
             "split": lambda state: state.queue.fail(failing, "user", "no", story.cost),
@@ -80,7 +80,7 @@ class Meeting:
             "release": lambda state: state.queue.release(lease, "not ready"),
             "claim": lambda state: claimed(state.queue.claim("v")),
             "claim unlocked": lambda state: claimed(state.queue.claim("unlocked")),
-            "come back": lambda state: state.register_worker("unlocked", {}),
+            "come back": lambda state: state.workers.register("unlocked", {}),
             "enqueue": lambda state: state.queue.enqueue([story.order((60, 70))], generations),
             "enqueue a half": lambda state: state.queue.enqueue([story.order((30, 40))], generations),
             "apply": lambda state: len(state.apply("r2", b"", {}, story.definitions(a="new"))),
@@ -132,9 +132,9 @@ class Meeting:
 def lose_lock(story: Story, worker: str) -> None:
     """The worker is known, and its session lock went with its connection: the server was restarted, for example."""
     gone = story.connect()
-    gone.register_worker(worker, {})
+    gone.workers.register(worker, {})
     gone.close()
-    while story.state.workers():
+    while story.state.workers.alive():
         pass
 
 

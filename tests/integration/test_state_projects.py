@@ -84,7 +84,7 @@ def test_a_second_change_replaces_the_unfinished_rebuild_and_its_work(story: Sto
 def test_work_on_the_old_table_ends_when_a_new_one_is_built(story: Story) -> None:
     lease = story.lease((0, 10))
     story.state.apply("r2", b"", {}, story.definitions(a="new"))
-    assert story.state.heartbeat([lease]) == (lease,)
+    assert story.state.workers.heartbeat([lease]) == (lease,)
     with pytest.raises(LeaseLostError):
         story.state.intend(lease, {}, None, "")
 
@@ -107,7 +107,7 @@ def test_a_removed_model_loses_its_work_and_keeps_its_table(story: Story) -> Non
     changes = story.state.apply("r2", b"", {}, (source, replace(b, edges=())))
     assert {one.model: one.change for one in changes}["core.a"] == "removed"
     assert "core.a" not in story.state.world().working
-    assert story.state.heartbeat([lease]) == (lease,)
+    assert story.state.workers.heartbeat([lease]) == (lease,)
     assert story.enqueue(story.order((20, 30))) == 0
     changes = story.state.apply("r3", b"", {}, (source, a, b))
     assert {one.model: one.reason for one in changes}["core.a"] == "it is back as it was"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = itertools.count(1)
 SEEN = SourceRecord("raw.events", "t", 1, None, {}, 0, 10, 1, 1, None, None, datetime(2026, 1, 1, tzinfo=UTC), None)
-PARTS = ("sources", "queue")
+PARTS = ("sources", "queue", "workers")
 LIFE = {"TASKS_SHOWN", "close", "open", "migrated", "server_version"}
 
 
@@ -50,7 +50,7 @@ def reads(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], ob
         "count_tasks": lambda: state.count_tasks(None, failed=False, history=True),
         "attempts": lambda: state.attempts(lease.task),
         "attempts_of": lambda: state.attempts_of([lease.task]),
-        "workers": state.workers,
+        "workers.alive": state.workers.alive,
         "queue.unheard_claim": lambda: state.queue.unheard_claim("w", [lease.task]),
         "completed": lambda: state.completed(lease),
         "owned": lambda: state.owned([lease.uuid]),
@@ -91,9 +91,9 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
         "queue.hand_back": lambda: state.queue.hand_back(lease, ""),
         "queue.fail": lambda: state.queue.fail(lease, "engine", "", Cost()),
         "queue.reap": state.queue.reap,
-        "register_worker": lambda: state.register_worker("reader", {}),
-        "say_stopping": lambda: state.say_stopping("w"),
-        "heartbeat": lambda: state.heartbeat([lease]),
+        "workers.register": lambda: state.workers.register("reader", {}),
+        "workers.say_stopping": lambda: state.workers.say_stopping("w"),
+        "workers.heartbeat": lambda: state.workers.heartbeat([lease]),
         "keep_log": lambda: state.keep_log(lease, ""),
         "intend": lambda: state.intend(lease, {}, None, ""),
         "publishing": publish,
@@ -147,7 +147,7 @@ def reader(story: Story, empty_schema: str, role: str, reader_dsn: str) -> Itera
 @pytest.fixture
 def lease(story: Story) -> Lease:
     """Some work done, some under way, some news, a worker, and a model that is suspended."""
-    story.connect().register_worker("w", {"role": "worker"})
+    story.connect().workers.register("w", {"role": "worker"})
     done = story.build((0, 10))
     story.state.invalidate("core.a", ranges((0, 5)), "wrong", "me")
     story.enqueue(story.order((20, 30)))

@@ -117,7 +117,7 @@ class Pulse(Heartbeat):
         self.beaten_at = seconds
         self._state = self._connect()
         try:
-            self._state.register_worker(self._worker, self._info)
+            self._state.workers.register(self._worker, self._info)
         except BaseException:
             self.hang_up()
             raise

@@ -49,7 +49,7 @@ class Trial(Account):
         self._note_builds()
         self.workers = [Worker(f"w{n}", work, presence) for n, (work, presence) in enumerate(workers)]
         for worker in self.workers:
-            again(partial(worker.presence.register_worker, worker.name, {}))
+            again(partial(worker.presence.workers.register, worker.name, {}))
 
     def close(self) -> None:
         failure._DICE = self._dice
@@ -156,7 +156,7 @@ class Trial(Account):
         # what died because this worker seemed to be lost is no longer held
         dead = any(entry.state == "dead" for entry in self.entries)
         with self.unchanged(None if held else ("worker", "task") if dead else ("worker",)):
-            lost = again(lambda: worker.presence.heartbeat(leases, worker.name))
+            lost = again(lambda: worker.presence.workers.heartbeat(leases, worker.name))
         worker.alive = True
         for one in self.workers:
             if one is worker or one.name in {lease.worker for lease in leases}:

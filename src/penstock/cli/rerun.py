@@ -211,7 +211,7 @@ def _do(
 ) -> int:
     """Work on what was recorded, unless others will; how many tasks failed for good."""
     rows = [one.row for one in asked]
-    live = workspace.state.workers()
+    live = workspace.state.workers.alive()
     # workers alone do nothing about it: somebody has to plan it first
     planned = any(one.role in ("scheduler", "up") for one in live)
     others = [one for one in live if planned and one.role in ("worker", "up")]

@@ -19,8 +19,9 @@ from penstock.state.history import covers as past_covers
 from penstock.state.history import tasks as past_tasks
 from penstock.state.progress import audit, events, folding, invalidation, publication, reopenings, resetting
 from penstock.state.progress.invalidation import Invalidation
-from penstock.state.queue import control, suspension, workers
+from penstock.state.queue import control, suspension
 from penstock.state.queue.queue import Queue
+from penstock.state.queue.workers import Workers
 from penstock.state.sources import Sources
 from penstock.state.world import Memory
 from penstock.values.intervals import IntervalSet
@@ -36,7 +37,6 @@ from penstock.values.records import (
     ReopeningRecord,
     StateView,
     TaskRecord,
-    WorkerRecord,
 )
 from penstock.values.tasks import Frontier, Lease
 
@@ -50,10 +50,10 @@ class State:
         self.database = database
         self.sources = Sources(database)
         self.queue = Queue(database)
+        self.workers = Workers(database)
         self._memory = Memory()
         self._remembered_on = database.connection
         self._listener = wakeup.Listener(database)
-        self._presence = workers.Presence(database)
 
     @classmethod
     def open(cls, dsn: str, schema: str, *, migrate: bool, before: Callable[[], None] | None = None) -> State:
@@ -161,23 +161,6 @@ class State:
 
     def attempts_of(self, tasks: Collection[int]) -> Mapping[int, tuple[AttemptRecord, ...]]:
         return past_attempts(self.database, tasks)
-
-    def workers(self) -> tuple[WorkerRecord, ...]:
-        return workers.workers(self.database)
-
-    # workers
-
-    def register_worker(self, worker: str, info: Mapping[str, object]) -> None:
-        """`info` may hold role, host, pid, globs, tags and slots: what people want to see of it."""
-        self._presence.register(worker, info)
-
-    def say_stopping(self, worker: str) -> None:
-        workers.say_stopping(self.database, worker)
-
-    def heartbeat(self, leases: Collection[Lease], worker: str | None = None) -> tuple[Lease, ...]:
-        """Extend the leases and the life of `worker`; those that could not be extended are somebody else's now."""
-        self._presence.renew()
-        return workers.heartbeat(self.database, leases, worker)
 
     def keep_log(self, lease: Lease, text: str) -> None:
         """The last lines that an attempt logged; also when it has ended, or was lost, meanwhile."""

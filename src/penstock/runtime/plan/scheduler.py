@@ -232,7 +232,7 @@ class Scheduler:
         if self._auditing is None and _passed(self._audited, world.at, site.project.settings.scheduler.sweep_seconds):
             self._audited = world.at
             self._auditing = iter(self.eyes.audit(site, self.state, world))
-            self.metrics.saw_workers(self.state.workers())
+            self.metrics.saw_workers(self.state.workers.alive())
         until, self._audit_waits = time.monotonic() + AUDIT_SECONDS, False
         while self._auditing is not None and not self._audit_waits and time.monotonic() < until:
             try:

@@ -54,7 +54,7 @@ class Heartbeat:
 
     def __enter__(self) -> Heartbeat:
         self._state = self._connect()
-        self._state.register_worker(self._worker, self._info)
+        self._state.workers.register(self._worker, self._info)
         self._beaten()
         for thread in self._threads:
             thread.start()
@@ -105,7 +105,7 @@ class Heartbeat:
     def say_stopping(self) -> None:
         """Tell people; claims end by themselves."""
         with suppress(StateError, ConflictError), closing(self._connect()) as state:
-            state.say_stopping(self._worker)
+            state.workers.say_stopping(self._worker)
 
     def _beat(self) -> None:
         seconds = HEARTBEAT_SECONDS
@@ -138,7 +138,7 @@ class Heartbeat:
         with self._lock:
             held = [lease for lease, _ in self._leases.values()]
         now = time.monotonic()
-        lost = self._state.heartbeat(held, self._worker) if self._state is not None else ()
+        lost = self._state.workers.heartbeat(held, self._worker) if self._state is not None else ()
         with self._lock:
             for lease in held:
                 if lease not in lost and self._leases.get(lease.task, (None, 0.0))[0] == lease:

@@ -17,20 +17,8 @@ SILENT_SECONDS = LEASE_SECONDS / 2
 """Twice the time between two heartbeats."""
 
 
-def register_worker(database: Database, worker: str, info: Mapping[str, object]) -> None:
-    """Take the session lock that says this worker lives; PostgreSQL drops it with this connection.
-
-    Every registration gets a new number: the lock of a connection that is only half dead is nobody's obstacle.
-    """
-    with database.transaction():
-        database.run("forget_old_workers")
-        no = database.value("register_worker", int, worker=worker, info=Jsonb(dict(info)))
-        database.run("lock_worker", no=no)
-        _absolve(database, [worker])
-
-
-class Presence:
-    """The worker that one connection speaks for. Its session lock is lost with the connection, its name is not."""
+class Workers:
+    """Speaks for at most one worker itself: its session lock is lost with the connection, its name is not."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -38,45 +26,51 @@ class Presence:
         self._worker, self._info = "", dict[str, object]()
 
     def register(self, worker: str, info: Mapping[str, object]) -> None:
-        register_worker(self._database, worker, info)
+        """Take the session lock that says this worker lives; PostgreSQL drops it with this connection.
+
+        Every registration gets a new number: the lock of a connection that is only half dead is nobody's obstacle.
+        `info` may hold role, host, pid, globs, tags and slots: what people want to see of it.
+        """
+        with self._database.transaction():
+            self._database.run("forget_old_workers")
+            no = self._database.value("register_worker", int, worker=worker, info=Jsonb(dict(info)))
+            self._database.run("lock_worker", no=no)
+            self._absolve([worker])
         self._worker, self._info = worker, dict(info)
         self._locked_on = self._database.connection
 
-    def renew(self) -> None:
+    def _renew(self) -> None:
         """Take the lock again if the connection is another one by now: without it our tasks count as lost."""
         if self._locked_on is not None and self._database.ready() is not self._locked_on:
             self.register(self._worker, self._info)
 
+    def say_stopping(self, worker: str) -> None:
+        """It finishes what it has and takes no more."""
+        self._database.run("say_stopping", worker=worker)
 
-def say_stopping(database: Database, worker: str) -> None:
-    """It finishes what it has and takes no more."""
-    database.run("say_stopping", worker=worker)
+    def heartbeat(self, leases: Collection[Lease], worker: str | None = None) -> tuple[Lease, ...]:
+        """Extend the leases and the life of `worker`; those that could not be extended are somebody else's now."""
+        self._renew()
+        kept: list[UUID] = []
+        if leases:
+            kept = self._database.values(
+                "heartbeat",
+                UUID,
+                tasks=[lease.task for lease in leases],
+                attempts=[lease.attempt for lease in leases],
+                tokens=[lease.token for lease in leases],
+                lease_seconds=LEASE_SECONDS,
+            )
+        if living := {lease.worker for lease in leases} | ({worker} if worker is not None else set()):
+            silent = self._database.values("silent_workers", str, workers=sorted(living), seconds=SILENT_SECONDS)
+            self._database.run("beat_workers", workers=sorted(living))
+            self._absolve(silent)
+        return tuple(lease for lease in leases if lease.token not in kept)
 
+    def _absolve(self, heard_of: Sequence[str]) -> None:
+        """What died only because these seemed to be lost is planned again."""
+        if heard_of and self._database.run("absolve", workers=list(heard_of)):
+            self._database.run("wake")
 
-def heartbeat(database: Database, leases: Collection[Lease], worker: str | None = None) -> tuple[Lease, ...]:
-    """Extend the leases; those that could not be are somebody else's now. A worker without any lives on too."""
-    kept: list[UUID] = []
-    if leases:
-        kept = database.values(
-            "heartbeat",
-            UUID,
-            tasks=[lease.task for lease in leases],
-            attempts=[lease.attempt for lease in leases],
-            tokens=[lease.token for lease in leases],
-            lease_seconds=LEASE_SECONDS,
-        )
-    if living := {lease.worker for lease in leases} | ({worker} if worker is not None else set()):
-        silent = database.values("silent_workers", str, workers=sorted(living), seconds=SILENT_SECONDS)
-        database.run("beat_workers", workers=sorted(living))
-        _absolve(database, silent)
-    return tuple(lease for lease in leases if lease.token not in kept)
-
-
-def _absolve(database: Database, heard_of: Sequence[str]) -> None:
-    """What died only because these seemed to be lost is planned again."""
-    if heard_of and database.run("absolve", workers=list(heard_of)):
-        database.run("wake")
-
-
-def workers(database: Database) -> tuple[WorkerRecord, ...]:
-    return tuple(database.rows("live_workers", WorkerRecord))
+    def alive(self) -> tuple[WorkerRecord, ...]:
+        return tuple(self._database.rows("live_workers", WorkerRecord))
