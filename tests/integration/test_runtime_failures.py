@@ -105,7 +105,7 @@ def test_a_model_with_a_gap_or_a_stale_range_that_nothing_works_on_is_never_ok(t
     assert shown["health"] == "blocked"
     assert str(shown["reason"]).startswith("gap [10, 20): waiting for t.share: ")
     with trial.opened() as workspace:
-        workspace.state.pause("t.share", "test")
+        workspace.state.control.pause("t.share", "test")
         workspace.state.invalidate("t.share", ranges((30, 40)), "test", "test")
         workspace.state.invalidate("t.child", ranges((30, 40)), "test", "test")
     shown = trial.status("t.child")
@@ -314,7 +314,7 @@ def queue_and_pause(trial: Deployment) -> None:
         generations = {name: one.no for name, one in workspace.state.world().working.items()}
         order = Order("t.copy", "forward", (Interval(0, 80),), ("raw.numbers",), "test")
         assert workspace.state.queue.enqueue([order], generations) == 1
-        workspace.state.pause("t.copy", "test")
+        workspace.state.control.pause("t.copy", "test")
 
 
 @pytest.mark.timeout(60)
@@ -326,7 +326,7 @@ def test_a_run_does_not_wait_for_the_queued_tasks_of_a_paused_model(trial: Deplo
     assert (summary.tasks, summary.failed) == (0, 0)
     assert heard.notes == ["t.copy is paused: its 1 waiting task stays until penstock resume t.copy"]
     with trial.opened() as workspace:
-        workspace.state.resume("t.copy", "test")
+        workspace.state.control.resume("t.copy", "test")
     assert trial.run().failed == 0
     assert trial.rows("copy") == trial.rows("child") == copied(80)
 
@@ -335,7 +335,7 @@ def test_a_run_says_of_a_paused_model_that_nothing_is_computed(trial: Deployment
     trial.model("copy", COPY, "interval: 80")
     with trial.opened() as workspace:
         apply(workspace)
-        workspace.state.pause("t.copy", "test")
+        workspace.state.control.pause("t.copy", "test")
     heard = Heard()
     assert trial.run(progress=heard).tasks == 0
     assert heard.notes == ["t.copy is paused: nothing of it is computed until penstock resume t.copy"]

@@ -210,13 +210,13 @@ def test_a_paused_model_waits_and_goes_on_when_resumed(trial: Deployment) -> Non
     family(trial)
     applied(trial)
     with trial.opened() as workspace:
-        workspace.state.pause("t.child", "test")
+        workspace.state.control.pause("t.child", "test")
     trial.land("events", range(10))
     with everything(trial):
         until(trial, covers("parent", 10))
         assert not trial.tasks("child")
         with trial.opened() as workspace:
-            workspace.state.resume("t.child", "test")
+            workspace.state.control.resume("t.child", "test")
         until(trial, covers("child", 10))
 
 
@@ -229,7 +229,7 @@ def test_a_cancelled_task_ends_in_its_worker_and_stays_away_until_it_is_resumed(
         assert hang.reached.wait(30)
         [task] = trial.tasks("copy")
         with trial.opened() as workspace:
-            assert workspace.state.cancel_task(task.id, "test")
+            assert workspace.state.control.cancel_task(task.id, "test")
         deadline = time.monotonic() + 30
         while (task.uuid, 1) not in trial.engine.cancelled:  # told to the worker by a notification
             assert time.monotonic() < deadline
@@ -238,7 +238,7 @@ def test_a_cancelled_task_ends_in_its_worker_and_stays_away_until_it_is_resumed(
         trial.land("events", range(10, 20))
         until(trial, lambda world: world.current["t.copy"].covered == ranges((10, 20)))
         with trial.opened() as workspace:
-            assert workspace.state.resume_task(task.id, "test")
+            assert workspace.state.control.resume_task(task.id, "test")
         until(trial, lambda world: world.current["t.copy"].covered == ranges((0, 20)))
 
 
@@ -338,17 +338,17 @@ def test_what_was_paused_or_cancelled_is_said_to_be_so(trial: Deployment) -> Non
         number = workspace.state.world().working["t.copy"].no
         order = Order("t.copy", "forward", (Interval(40, 50),), ("raw.events",), "new rows")
         workspace.state.queue.enqueue([order], {"t.copy": number})
-        assert workspace.state.cancel_model("t.copy", "test") == 1
+        assert workspace.state.control.cancel_model("t.copy", "test") == 1
     told = trial.status("t.copy")
     assert told["health"] == "suspended"
     assert told["reason"] == "cancelled: [40, 50) is not planned until penstock resume t.copy"
     with trial.opened() as workspace:
-        workspace.state.pause("t.copy", "test")
+        workspace.state.control.pause("t.copy", "test")
     told = trial.status("t.copy")
     assert (told["desired"], told["health"]) == ("paused", "suspended")
     assert told["reason"] == "paused until penstock resume t.copy"
     with trial.opened() as workspace:
-        workspace.state.resume("t.copy", "test")
+        workspace.state.control.resume("t.copy", "test")
     assert trial.status("t.copy")["health"] == "lagging"
 
 
@@ -367,7 +367,7 @@ def test_a_reader_role_answers_status_explain_and_tasks(trial: Deployment) -> No
             assert explained(workspace, "t.copy", None)["decision"] == "wait"
             assert task_rows(workspace, None, False, True)
             with pytest.raises(StateError, match="refuses"):
-                workspace.state.pause("t.copy", "test")
+                workspace.state.control.pause("t.copy", "test")
     finally:
         trial.environ["PENSTOCK_STATE"] = trial.dsn
         trial.execute(f"drop owned by {role}")

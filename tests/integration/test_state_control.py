@@ -36,12 +36,12 @@ def states(story: Story) -> list[str]:
 def test_a_paused_model_is_not_claimed_and_what_runs_may_end(story: Story) -> None:
     lease = story.lease((0, 10))
     story.enqueue(story.order((10, 20)))
-    story.state.pause("core.a", "me")
+    story.state.control.pause("core.a", "me")
     assert story.state.world().paused == {"core.a"}
     assert story.state.queue.claim("w") is None
     story.publish(lease)
     assert story.covered() == ranges((0, 10))
-    story.state.resume("core.a", "you")
+    story.state.control.resume("core.a", "you")
     assert story.state.world().paused == frozenset()
     assert story.state.queue.claim("w") is not None
     assert audited(story) == [("me", "pause", "core.a", {}), ("you", "resume", "core.a", {"holds": 0})]
@@ -49,14 +49,18 @@ def test_a_paused_model_is_not_claimed_and_what_runs_may_end(story: Story) -> No
 
 def test_pausing_twice_is_fine_and_a_revision_leaves_it_alone(story: Story) -> None:
     for _ in range(2):
-        story.state.pause("core.a", "me")
+        story.state.control.pause("core.a", "me")
     story.state.apply("r2", b"", {}, story.definitions(a="new"))
     assert story.state.world().paused == {"core.a"}
 
 
 @pytest.mark.parametrize("name", ["core.c", "raw.events"])
 def test_only_models_that_we_build_can_be_controlled(story: Story, name: str) -> None:
-    acts: list[Callable[[str, str], object]] = [story.state.pause, story.state.resume, story.state.cancel_model]
+    acts: list[Callable[[str, str], object]] = [
+        story.state.control.pause,
+        story.state.control.resume,
+        story.state.control.cancel_model,
+    ]
     for act in acts:
         with pytest.raises(UnknownModelError, match=r"the project has core\.a, core\.b"):
             act(name, "me")
@@ -72,11 +76,11 @@ def test_everybody_hears_of_it(story: Story, act: str, news: str) -> None:
     waiter = story.connect()
     waiter.wait_change(0)
     acts: dict[str, Callable[[], object]] = {
-        "pause": lambda: story.state.pause("core.a", "me"),
-        "resume": lambda: story.state.resume("core.a", "me"),
-        "resume_task": lambda: story.state.resume_task(lease.task, "me"),
-        "cancel_task": lambda: story.state.cancel_task(lease.task, "me"),
-        "cancel_model": lambda: story.state.cancel_model("core.a", "me"),
+        "pause": lambda: story.state.control.pause("core.a", "me"),
+        "resume": lambda: story.state.control.resume("core.a", "me"),
+        "resume_task": lambda: story.state.control.resume_task(lease.task, "me"),
+        "cancel_task": lambda: story.state.control.cancel_task(lease.task, "me"),
+        "cancel_model": lambda: story.state.control.cancel_model("core.a", "me"),
     }
     acts[act]()
     assert waiter.wait_change(20) == (news,)
@@ -87,7 +91,7 @@ def test_everybody_hears_of_it(story: Story, act: str, news: str) -> None:
 
 def test_a_cancelled_task_is_taken_from_its_worker(story: Story) -> None:
     lease = story.lease((0, 10))
-    assert story.state.cancel_task(lease.task, "me")
+    assert story.state.control.cancel_task(lease.task, "me")
     assert story.state.workers.heartbeat([lease]) == (lease,)
     assert (states(story), outcomes(story, lease)) == (["cancelled"], ["cancelled"])
     assert story.state.attempts(lease.task)[0].error == "cancelled by me"
@@ -109,12 +113,12 @@ def test_a_cancelled_task_is_taken_from_its_worker(story: Story) -> None:
 def test_a_cancelled_scope_is_held_until_somebody_resumes_it(story: Story) -> None:
     lease = story.lease((0, 10))
     began = story.state.world().at
-    story.state.cancel_task(lease.task, "me")
+    story.state.control.cancel_task(lease.task, "me")
     story.advance(10**8)
     for world in (story.state.world(), story.state.world(dead_since=began)):
         work = world.work["core.a"]
         assert (work.dead, work.dead_tasks, work.last_error) == (ranges((0, 10)), 0, None)
-    assert story.state.resume_task(lease.task, "me")
+    assert story.state.control.resume_task(lease.task, "me")
     for world in (story.state.world(), story.state.world(dead_since=began)):
         assert world.work["core.a"].dead == NOTHING
     story.build((0, 10))
@@ -126,7 +130,7 @@ def test_cancelling_a_model_takes_all_its_active_tasks_and_nobody_elses(story: S
     failed = story.lease((20, 30))
     story.state.queue.fail(failed, "engine", "no", story.cost)
     story.enqueue(story.order((30, 40)), story.order((0, 10), model="core.b"))
-    assert story.state.cancel_model("core.a", "me") == 3
+    assert story.state.control.cancel_model("core.a", "me") == 3
     assert states(story) == ["succeeded", "cancelled", "cancelled", "cancelled"]
     assert (outcomes(story, done), outcomes(story, running), outcomes(story, failed)) == (
         ["succeeded"],
@@ -140,16 +144,16 @@ def test_cancelling_a_model_takes_all_its_active_tasks_and_nobody_elses(story: S
 
 def test_cancelling_twice_is_fine(story: Story) -> None:
     lease = story.lease((0, 10))
-    assert story.state.cancel_task(lease.task, "me")
-    assert not story.state.cancel_task(lease.task, "me")
-    assert story.state.cancel_model("core.a", "me") == 0
-    assert not story.state.cancel_task(10**9, "me")
+    assert story.state.control.cancel_task(lease.task, "me")
+    assert not story.state.control.cancel_task(lease.task, "me")
+    assert story.state.control.cancel_model("core.a", "me") == 0
+    assert not story.state.control.cancel_task(10**9, "me")
     assert outcomes(story, lease) == ["cancelled"]
 
 
 def test_what_has_ended_cannot_be_cancelled(story: Story) -> None:
     lease = story.build((0, 10))
-    assert not story.state.cancel_task(lease.task, "me")
+    assert not story.state.control.cancel_task(lease.task, "me")
     assert states(story) == ["succeeded"]
 
 
@@ -184,7 +188,9 @@ def test_a_cancel_during_a_publication_waits_and_changes_nothing(story: Story, w
     answer = publish_while(
         story,
         lease,
-        lambda state: state.cancel_model("core.a", "me") if whole else state.cancel_task(lease.task, "me"),
+        lambda state: (
+            state.control.cancel_model("core.a", "me") if whole else state.control.cancel_task(lease.task, "me")
+        ),
     )
     assert answer == 0
     assert (states(story), outcomes(story, lease)) == (["succeeded"], ["succeeded"])
@@ -197,7 +203,7 @@ def test_a_publication_after_a_cancel_is_fenced_off(story: Story) -> None:
     canceller, publisher, commit = story.connect(), story.connect(), story.commit(lease, epoch)
     with ThreadPoolExecutor(1) as pool:
         with canceller.database.transaction():
-            assert canceller.cancel_task(lease.task, "me")
+            assert canceller.control.cancel_task(lease.task, "me")
             done: Future[object] = pool.submit(story.record, lease, commit, publisher)
             wait_until_blocked(story, publisher, done)
         with pytest.raises(LeaseLostError):
@@ -214,7 +220,7 @@ def test_a_cancel_that_left_the_token_would_be_overtaken(story: Story, monkeypat
     assert kept != statements()["cancel_tasks"]
     monkeypatch.setitem(statements(), "cancel_tasks", kept)
     lease = story.lease((0, 10))
-    assert story.state.cancel_task(lease.task, "me")
+    assert story.state.control.cancel_task(lease.task, "me")
     story.record(lease, story.commit(lease, 0))
     assert story.covered() == ranges((0, 10))
 

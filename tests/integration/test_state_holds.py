@@ -190,7 +190,7 @@ def test_what_loses_two_workers_is_left_alone_for_a_while_and_then_found_again(s
     story.advance(331)
     assert held(story) == NOTHING
     assert [quarantine(story, 10_000 * turn) for turn in range(1, 9)] == [60, 120, 240, 480, 960, 1920, 3600, 3600]
-    story.state.resume("core.a", "me")
+    story.state.control.resume("core.a", "me")
     assert held(story) == NOTHING
 
 
@@ -286,9 +286,9 @@ def test_holds_end_when_somebody_acts(story: Story, act: str) -> None:
     waiter = story.connect()
     waiter.wait_change(0)
     if act == "resume":
-        story.state.resume("core.a", "me")
+        story.state.control.resume("core.a", "me")
     elif act == "rerun":
-        story.state.clear_holds("core.a")
+        story.state.control.clear_holds("core.a")
     else:
         story.state.apply("r2", b"", {}, story.definitions())
     assert waiter.wait_change(20) == ("",)
@@ -306,24 +306,24 @@ def test_applying_the_same_revision_again_leaves_holds_alone(story: Story) -> No
 def test_resuming_one_task_lets_go_of_its_positions_only(story: Story) -> None:
     first, second = die(story, (0, 10)), die(story, (10, 20))
     die(story, (0, 10))
-    assert story.state.resume_task(first.task, "me")
+    assert story.state.control.resume_task(first.task, "me")
     assert held(story) == ranges((10, 20))
-    assert not story.state.resume_task(first.task, "me")
-    assert not story.state.resume_task(10**9, "me")
-    assert story.state.resume_task(second.task, "me")
+    assert not story.state.control.resume_task(first.task, "me")
+    assert not story.state.control.resume_task(10**9, "me")
+    assert story.state.control.resume_task(second.task, "me")
     assert held(story) == NOTHING
 
 
 def test_another_models_holds_stay(story: Story) -> None:
     die(story, (0, 10))
-    story.state.resume("core.b", "me")
+    story.state.control.resume("core.b", "me")
     assert held(story) == ranges((0, 10))
 
 
 def test_what_happened_last_to_a_position_decides(story: Story) -> None:
     """Cancelled once, then taken up by a run and dead: the short hold counts, not the endless one."""
     story.enqueue(story.order((0, 10)))
-    story.state.cancel_model("core.a", "me")
+    story.state.control.cancel_model("core.a", "me")
     die(story, (0, 10))
     assert held(story) == ranges((0, 10))
     story.advance(31)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = itertools.count(1)
 SEEN = SourceRecord("raw.events", "t", 1, None, {}, 0, 10, 1, 1, None, None, datetime(2026, 1, 1, tzinfo=UTC), None)
-PARTS = ("sources", "queue", "workers")
+PARTS = ("sources", "queue", "workers", "control")
 LIFE = {"TASKS_SHOWN", "close", "open", "migrated", "server_version"}
 
 
@@ -108,14 +108,14 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
         "resetting": reset,
         "holding": hold,
         "handle_events": lambda: state.handle_events(lambda _model, _input, scope: scope),
-        "pause": lambda: state.pause("core.a", "reader"),
-        "resume": lambda: state.resume("core.a", "reader"),
-        "clear_holds": lambda: state.clear_holds("core.a"),
-        "go_on": lambda: state.go_on(no),
-        "go_on_all": lambda: state.go_on_all(["core.a"]),
-        "cancel_model": lambda: state.cancel_model("core.a", "reader"),
-        "cancel_task": lambda: state.cancel_task(lease.task, "reader"),
-        "resume_task": lambda: state.resume_task(lease.task, "reader"),
+        "control.pause": lambda: state.control.pause("core.a", "reader"),
+        "control.resume": lambda: state.control.resume("core.a", "reader"),
+        "control.clear_holds": lambda: state.control.clear_holds("core.a"),
+        "control.go_on": lambda: state.control.go_on(no),
+        "control.go_on_all": lambda: state.control.go_on_all(["core.a"]),
+        "control.cancel_model": lambda: state.control.cancel_model("core.a", "reader"),
+        "control.cancel_task": lambda: state.control.cancel_task(lease.task, "reader"),
+        "control.resume_task": lambda: state.control.resume_task(lease.task, "reader"),
     }
 
 
@@ -248,7 +248,7 @@ def test_a_grant_that_gave_more_would_be_noticed(
     monkeypatch.setitem(statements(), "reader_grants", generous)
     story.state.grant_reader(role)
     reader = State.open(reader_dsn, empty_schema, migrate=False)
-    reader.pause("core.a", "reader")
+    reader.control.pause("core.a", "reader")
     assert story.state.world().paused == {"core.a"}
     reader.close()
 
@@ -293,5 +293,5 @@ def test_a_reader_that_calls_itself_read_only_is_refused_in_the_same_words(
     state = State(database)
     assert state.world().working == story.state.world().working
     with pytest.raises(StateError, match="refuses"):
-        state.pause("core.a", "me")
+        state.control.pause("core.a", "me")
     state.close()

@@ -144,12 +144,12 @@ def test_faults_of_storage_and_of_the_query_take_turns(story: Story) -> None:
         fail_all(story, cast("ErrorClass", error_class), error)
         record = must(story)
         seen.append((record.passing, record.times))
-        story.state.go_on(record.generation)
+        story.state.control.go_on(record.generation)
     assert seen == [(True, 1), (True, 2), (False, 1), (True, 1)]
 
 
 def test_a_person_who_acts_begins_the_count_anew(hopeless: Story) -> None:
-    hopeless.state.resume("core.a", "me")
+    hopeless.state.control.resume("core.a", "me")
     hopeless.enqueue(hopeless.order(*BATCH))
     assert fail_all(hopeless) == 4
     assert must(hopeless).times == 1
@@ -240,12 +240,12 @@ def test_a_batch_that_fails_while_its_model_is_suspended_is_not_split(story: Sto
 @pytest.mark.parametrize("act", ["resume", "rerun", "retry a task", "new revision"])
 def test_a_person_lets_it_go_on(hopeless: Story, act: str) -> None:
     if act == "resume":
-        hopeless.state.resume("core.a", "me")
+        hopeless.state.control.resume("core.a", "me")
     elif act == "rerun":
-        hopeless.state.clear_holds("core.a")
+        hopeless.state.control.clear_holds("core.a")
     elif act == "retry a task":
         [dead, *_] = hopeless.state.tasks("core.a", failed=True, history=False)
-        assert hopeless.state.resume_task(dead.id, "me")
+        assert hopeless.state.control.resume_task(dead.id, "me")
     else:
         hopeless.state.apply("r2", b"", {}, hopeless.definitions())
     assert suspended(hopeless) is None
@@ -266,7 +266,7 @@ def test_an_input_that_moves_on_is_noticed(hopeless: Story) -> None:
     assert hopeless.state.sources.record(record(2), 1, Changed(NOTHING))
     found = must(hopeless)
     assert found.moved
-    hopeless.state.go_on(found.generation)
+    hopeless.state.control.go_on(found.generation)
     assert suspended(hopeless) is None
     hopeless.enqueue(hopeless.order(*BATCH))
     assert fail_all(hopeless, snapshot=2) == 4
@@ -295,7 +295,7 @@ def test_a_parent_that_publishes_lets_its_child_be_tried(story: Story) -> None:
 
 def test_a_success_begins_the_count_anew(hopeless: Story) -> None:
     found = must(hopeless)
-    hopeless.state.go_on(found.generation)
+    hopeless.state.control.go_on(found.generation)
     hopeless.build((0, 10))
     hopeless.enqueue(hopeless.order(*((100 + start, 100 + end) for start, end in BATCH)))
     assert fail_all(hopeless) == 4

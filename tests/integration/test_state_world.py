@@ -136,10 +136,10 @@ def test_whatever_happens_a_look_that_remembers_sees_what_a_new_one_sees(story: 
         end,
         end,
         later,
-        lambda: story.state.cancel_model("core.a", "me"),
-        lambda: story.state.resume("core.a", "me"),
-        lambda: story.state.pause("core.b", "me"),
-        lambda: story.state.clear_holds("core.a"),
+        lambda: story.state.control.cancel_model("core.a", "me"),
+        lambda: story.state.control.resume("core.a", "me"),
+        lambda: story.state.control.pause("core.b", "me"),
+        lambda: story.state.control.clear_holds("core.a"),
         lambda: story.state.invalidate("core.a", ranges(chunk()), "", "me"),
         lambda: folding.fold(story.state.database, story.generation().no, after_rows=1),
         story.state.queue.reap,
@@ -235,7 +235,7 @@ def test_an_older_failure_counts_again_when_the_later_one_is_let_go(
     looking = story.connect()
     for _ in range(2):
         story.enqueue(story.order((0, 10)))
-        story.state.cancel_model("core.a", "me")
+        story.state.control.cancel_model("core.a", "me")
         story.execute("update task set state = 'cancelled', held_until = 'infinity', finished_at = clock()")
     assert looking.world().work["core.a"].cancelled == ranges((0, 10))
     story.execute("update task set held_until = null where id = (select max(id) from task)")

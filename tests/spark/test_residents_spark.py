@@ -88,7 +88,7 @@ def slow_runs(trial: Deployment, session: Session) -> bool:
 def goes_on(trial: Deployment) -> None:
     """The worker does another task on the same session."""
     with trial.opened() as workspace:
-        workspace.state.pause("t.slow", "test")
+        workspace.state.control.pause("t.slow", "test")
     trial.land("events", range(10, 20))
     until(trial, covers("copy", 20))
     assert trial.rows("copy") == [(n, n * 7) for n in range(20)]
@@ -115,7 +115,7 @@ def test_a_cancelled_task_ends_its_job_within_seconds_and_its_worker_goes_on(
         eventually(lambda: slow_runs(trial, session), 60)
         [task] = trial.tasks("slow")
         with trial.opened() as workspace:
-            assert workspace.state.cancel_task(task.id, "test")
+            assert workspace.state.control.cancel_task(task.id, "test")
         eventually(lambda: not jobs(session))
         goes_on(trial)
     assert [one.outcome for one in attempts(trial, "slow")] == ["cancelled"]
@@ -143,7 +143,7 @@ def cut_off(
             eventually(lambda: slow_runs(trial, session), 60)
             steps.seen.clear()
             with trial.opened() as workspace:
-                workspace.state.pause("t.slow", "test")
+                workspace.state.control.pause("t.slow", "test")
             try:
                 yield proxy, steps
             finally:

@@ -294,17 +294,17 @@ class Life:
 
     def somebody_cancels(self) -> None:
         name = self._model()
-        count = self.simulation.state.cancel_model(name, "somebody")
+        count = self.simulation.state.control.cancel_model(name, "somebody")
         self.simulation.tell(f"somebody cancels {count} tasks of {name}")
 
     def somebody_pauses(self) -> None:
         name = self._model()
         self.simulation.tell(f"somebody pauses {name}")
-        self.simulation.state.pause(name, "somebody")
+        self.simulation.state.control.pause(name, "somebody")
 
     def somebody_resumes(self) -> None:
         name = self._model()
-        self.simulation.state.resume(name, "somebody")
+        self.simulation.state.control.resume(name, "somebody")
 
     def somebody_applies(self) -> None:
         project = self.simulation.dice.choice(revisions())
@@ -354,7 +354,7 @@ class Life:
         self._settle(150.0)
         for model in sim.site.graph.interval_models:
             with suppress(UnknownModelError):
-                sim.state.resume(model.name, "somebody")
+                sim.state.control.resume(model.name, "somebody")
         for number in range(most):
             self._settle((11.0, 35.0, 70.0, 700.0, 5000.0)[min(number // 3, 4)])
             if not self.unsettled():

@@ -65,13 +65,13 @@ class Trial(Account):
     def cancel(self, number: int) -> None:
         entry = self.entries[number % len(self.entries)]
         active = entry.active
-        assert self.story.state.cancel_task(entry.id, "me") == active
+        assert self.story.state.control.cancel_task(entry.id, "me") == active
         if active:
             self._end(entry, "cancelled", "cancelled")
 
     def cancel_model(self, model: str) -> None:
         active = [one for one in self.entries if one.active and one.order.model == model]
-        assert self.story.state.cancel_model(model, "me") == len(active)
+        assert self.story.state.control.cancel_model(model, "me") == len(active)
         for entry in active:
             self._end(entry, "cancelled", "cancelled")
 

@@ -108,7 +108,7 @@ def _wished(project: Project, wishes: Wishes) -> Project:
 
 def pause(options: Options, models: tuple[str, ...]) -> None:
     def act(workspace: Workspace, model: str, actor: str) -> str:
-        workspace.state.pause(model, actor)
+        workspace.state.control.pause(model, actor)
         return f"{model} is paused: no new tasks start; running tasks continue"
 
     with _open(options) as workspace:
@@ -121,10 +121,10 @@ def pause(options: Options, models: tuple[str, ...]) -> None:
 def resume(options: Options, subjects: tuple[str, ...]) -> None:
     def act(workspace: Workspace, subject: str, actor: str) -> str:
         if subject.isdigit():
-            if not workspace.state.resume_task(int(subject), actor):
+            if not workspace.state.control.resume_task(int(subject), actor):
                 raise UsageError(f"task {subject} is not on hold", hint="penstock tasks --history lists them")
             return f"the range of task {subject} can be planned again"
-        workspace.state.resume(subject, actor)
+        workspace.state.control.resume(subject, actor)
         return f"{subject} is active; ranges on hold can be planned again"
 
     with _open(options) as workspace:
@@ -134,10 +134,10 @@ def resume(options: Options, subjects: tuple[str, ...]) -> None:
 def cancel(options: Options, subjects: tuple[str, ...]) -> None:
     def act(workspace: Workspace, subject: str, actor: str) -> str:
         if subject.isdigit():
-            if not workspace.state.cancel_task(int(subject), actor):
+            if not workspace.state.control.cancel_task(int(subject), actor):
                 raise UsageError(f"there is no active task {subject}", hint="penstock tasks lists those that are")
             return f"task {subject} is cancelled; penstock resume {subject} lets it be planned again"
-        count = workspace.state.cancel_model(subject, actor)
+        count = workspace.state.control.cancel_model(subject, actor)
         again = f"; penstock resume {subject} lets them be planned again" if count else ""
         return f"{subject}: {show.count(count, 'task')} cancelled{again}"
 

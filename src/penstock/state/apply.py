@@ -10,8 +10,8 @@ from psycopg.types.json import Jsonb
 from penstock.errors import StateError
 from penstock.planner.policy.revision import Move, StoredGeneration, StoredModel, lineages, moves
 from penstock.state.database.connection import Database
+from penstock.state.queue.control import Control
 from penstock.state.queue.schedules import write_schedules
-from penstock.state.queue.suspension import go_on_all
 from penstock.state.queue.tasks import lock_active
 from penstock.values.records import Change, Definition
 
@@ -44,7 +44,7 @@ def apply(
             _take(database, move, {one.name: one for one in definitions}, revision)
         database.run("close_invalidations", invalidations=None)
         write_schedules(database, definitions)
-        go_on_all(database, [one.name for one in definitions])
+        Control(database).go_on_all([one.name for one in definitions])
         database.run("clear_holds", models=[one.name for one in definitions])
         database.run("audit", actor="apply", action="apply", subject=revision, detail=Jsonb({}))
         database.run("wake")

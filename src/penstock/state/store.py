@@ -19,7 +19,7 @@ from penstock.state.history import covers as past_covers
 from penstock.state.history import tasks as past_tasks
 from penstock.state.progress import audit, events, folding, invalidation, publication, reopenings, resetting
 from penstock.state.progress.invalidation import Invalidation
-from penstock.state.queue import control, suspension
+from penstock.state.queue.control import Control
 from penstock.state.queue.queue import Queue
 from penstock.state.queue.workers import Workers
 from penstock.state.sources import Sources
@@ -51,6 +51,7 @@ class State:
         self.sources = Sources(database)
         self.queue = Queue(database)
         self.workers = Workers(database)
+        self.control = Control(database)
         self._memory = Memory()
         self._remembered_on = database.connection
         self._listener = wakeup.Listener(database)
@@ -165,34 +166,6 @@ class State:
     def keep_log(self, lease: Lease, text: str) -> None:
         """The last lines that an attempt logged; also when it has ended, or was lost, meanwhile."""
         keep_log(self.database, lease, text)
-
-    # people
-
-    def pause(self, model: str, actor: str) -> None:
-        control.pause(self.database, model, actor)
-
-    def resume(self, model: str, actor: str) -> None:
-        control.resume(self.database, model, actor)
-
-    def go_on(self, generation: int) -> None:
-        """Let a suspended generation be tried again: one of its inputs has changed."""
-        suspension.go_on(self.database, generation, by_person=False)
-
-    def go_on_all(self, models: Sequence[str]) -> None:
-        """Let those of these models that are suspended be tried again: somebody asks for them."""
-        suspension.go_on_all(self.database, models)
-
-    def clear_holds(self, model: str) -> None:
-        control.clear_holds(self.database, model)
-
-    def cancel_model(self, model: str, actor: str) -> int:
-        return control.cancel_model(self.database, model, actor)
-
-    def cancel_task(self, task: int, actor: str) -> bool:
-        return control.cancel_task(self.database, task, actor)
-
-    def resume_task(self, task: int, actor: str) -> bool:
-        return control.resume_task(self.database, task, actor)
 
     # publishing
 

@@ -79,7 +79,7 @@ def _go_on(state: State, world: StateView, dead_since: datetime | None) -> int:
         )
     ]
     for one in due:
-        state.go_on(one.generation)
+        state.control.go_on(one.generation)
     return len(due)
 
 

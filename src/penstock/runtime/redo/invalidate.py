@@ -84,7 +84,7 @@ def report(workspace: Workspace, table: Model, within: IntervalSet | None, where
 def record(workspace: Workspace, asked: Report, words: Words) -> bool:
     """Keep it; False when the same key was kept before."""
     for one in asked.recompute:
-        workspace.state.clear_holds(one.model)
+        workspace.state.control.clear_holds(one.model)
     asking = workspace.state.ask_consumers(
         asked.news, asked.ranges, asked.reach, words.reason, words.actor, key=words.key, row_filter=asked.row_filter
     )

@@ -84,7 +84,7 @@ def record(workspace: Workspace, rerun: Rerun, actor: str) -> None:
     """
     state = workspace.state
     for one in rerun.recompute:
-        state.clear_holds(one.model)
+        state.control.clear_holds(one.model)
     if rerun.eager:
         scopes = {one.model: one.scope for one in rerun.recompute}
         state.invalidate_all(scopes, "rerun", actor, rows_unknown=True, row_filter=rerun.row_filter)
@@ -109,7 +109,7 @@ def retry(workspace: Workspace, rerun: Rerun, actor: str) -> None:
     state = workspace.state
     for task in state.tasks(rerun.model, failed=True, history=False, limit=_MANY):
         if task.order.scope & rerun.scope:
-            state.resume_task(task.id, actor)
+            state.control.resume_task(task.id, actor)
 
 
 def _matched(workspace: Workspace, model: IntervalModel, world: StateView, where: str) -> IntervalSet:

@@ -52,7 +52,7 @@ def resettable(workspace: Workspace, model: IntervalModel) -> Resetting:
 
 def reset(workspace: Workspace, asked: Resetting, actor: str) -> None:
     """Empty the table in one Delta commit inside of one transaction; the lanes then build it as if it were new."""
-    workspace.state.clear_holds(asked.model)
+    workspace.state.control.clear_holds(asked.model)
     location, storage = workspace.site.table(asked.generation.location), workspace.project.settings.target.storage
     for _ in range(ROUNDS):
         if _emptied(workspace, asked, actor, head_of(location, storage)):

@@ -72,7 +72,7 @@ def run(workspace: Workspace, models: tuple[IntervalModel, ...], progress: Progr
     """Observe every source once, then plan, claim and work until nothing is ready at those snapshots."""
     began = time.monotonic()
     since = observe(workspace, progress)
-    workspace.state.go_on_all([model.name for model in models])
+    workspace.state.control.go_on_all([model.name for model in models])
     summary = Summary()
     with _running(workspace, models, progress, since) as running:
         running.work_until_quiet(summary)

@@ -1,8 +1,6 @@
-"""Which models fail in every interval, and when do they go on?"""
+"""Which models fail in every interval?"""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from penstock.errors import ErrorClass
 from penstock.planner.policy.breaker import Failed, is_hopeless, signature
@@ -42,22 +40,6 @@ def judge(
     )
     database.run("drop_waiting", generation=generation)
     return True
-
-
-def go_on(database: Database, generation: int, *, by_person: bool) -> None:
-    """Plan and claim again. What was left in the queue is a part of what failed: it is planned anew."""
-    with database.transaction():
-        database.run("lock_failures", generation=generation)
-        if database.run("begin_again" if by_person else "go_on", generation=generation):
-            database.run("drop_waiting", generation=generation)
-            database.run("forget_deaths", generation=generation)
-            database.run("wake")
-
-
-def go_on_all(database: Database, models: Sequence[str]) -> None:
-    """Somebody asked for these models anew."""
-    for generation in database.values("suspended_generations", int, models=list(models)):
-        go_on(database, generation, by_person=True)
 
 
 def _failed(*, task: int, chunks: list[Interval], split_from: int | None, error: str | None) -> Failed:
