@@ -98,8 +98,9 @@ class Stage:
     def attempts(self) -> list[tuple[str | None, str | None]]:
         """Outcome and strategy of all of them."""
         with self.trial.opened() as workspace:
-            tasks = workspace.state.tasks(None, False, True, 1000)
-            return [(one.outcome, one.strategy) for task in tasks for one in workspace.state.attempts(task.id)]
+            tasks = workspace.state.history.tasks(None, False, True, 1000)
+            by_task = workspace.state.history.attempts([task.id for task in tasks])
+            return [(one.outcome, one.strategy) for made in by_task.values() for one in made]
 
     def computed(self) -> list[tuple[str, tuple[int, int]]]:
         """Every chunk that was computed and accepted, as often as it was."""
@@ -138,8 +139,8 @@ def _commits(table: Path) -> Counter[str]:
 def _wrong_tasks(workspace: Workspace, commits: Counter[str]) -> list[str]:
     """Every task that succeeded has one commit and one accepted attempt, every other one none; nothing is dead."""
     found = []
-    for task in workspace.state.tasks(None, False, True, 1000):
-        accepted = sum(one.outcome == "succeeded" for one in workspace.state.attempts(task.id))
+    for task in workspace.state.history.tasks(None, False, True, 1000):
+        accepted = sum(one.outcome == "succeeded" for one in workspace.state.history.attempts([task.id])[task.id])
         made, wanted = commits[str(task.uuid)], int(task.state == "succeeded")
         if task.state not in ("succeeded", "cancelled") or (accepted, made) != (wanted, wanted):
             found.append(f"task {task.id} of {task.order.model} is {task.state}: {made} commits, {accepted} accepted")

@@ -60,7 +60,7 @@ def workspace(trial: Deployment) -> Iterator[Workspace]:
 
 def shown(workspace: Workspace, name: str) -> dict[str, object]:
     world = workspace.state.world()
-    inputs = workspace.state.newest_inputs([generation.no for generation in world.current.values()])
+    inputs = workspace.state.history.newest_inputs([generation.no for generation in world.current.values()])
     answer = status(workspace.site, world, (name,), inputs=inputs)
     json.dumps(answer, default=listed)
     (row,) = answer["models"]  # type: ignore[misc]

@@ -142,7 +142,7 @@ def assert_all_is_well(trial: Deployment, models: Iterable[str]) -> None:
     assert {name for name, _ in engine.thrown} >= set(models)
     tasks = {task.model.removeprefix("t."): task for task in trial.tasks()}
     with trial.opened() as workspace:
-        attempts = workspace.state.attempts_of([task.id for task in tasks.values()])
+        attempts = workspace.state.history.attempts([task.id for task in tasks.values()])
     for name in models:
         (seam, kind), task = MODELS[name], tasks[name]
         assert task.state == "succeeded", name

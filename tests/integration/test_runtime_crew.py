@@ -68,7 +68,7 @@ def test_a_bug_beside_the_attempts_ends_the_worker_and_the_others_are_handed_bac
         assert isinstance(worker.error, KeyError)
         until(trial, lambda world: not any(work.running for work in world.work.values()))
     with trial.opened() as workspace:
-        ended = {task.model: workspace.state.attempts(task.id)[0].outcome for task in trial.tasks()}
+        ended = {task.model: workspace.state.history.attempts([task.id])[task.id][0].outcome for task in trial.tasks()}
     assert ended == {"t.odd": "lost", "t.fine": "released"}
 
 

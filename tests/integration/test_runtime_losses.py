@@ -75,7 +75,7 @@ def two_workers_lose_their_spark(trial: Deployment) -> list[str | None]:
             [task] = trial.tasks("copy")
             assert task.attempt == turn
     with trial.opened() as workspace:
-        return [one.outcome for one in workspace.state.attempts(task.id)]
+        return [one.outcome for one in workspace.state.history.attempts([task.id])[task.id]]
 
 
 def test_a_task_that_takes_spark_with_it_twice_is_set_aside(trial: Deployment) -> None:

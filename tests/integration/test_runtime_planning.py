@@ -309,7 +309,7 @@ def test_s0_59_another_interval_size_keeps_what_is_there_without_gap_or_overlap(
     assert trial.rows("copy") == trial.rows("child") == copied(0, 480)
     with trial.opened() as workspace:
         current = workspace.state.world().current["t.copy"]
-        kept = sorted(record.interval for record in workspace.state.covers(current.no, current.covered))
+        kept = sorted(record.interval for record in workspace.state.history.covers(current.no, current.covered))
     assert all(one.end <= other.start for one, other in pairwise(kept))
     assert {Interval(0, 60), Interval(60, 120), Interval(240, 360)} <= set(kept)
     assert differences(trial) == 0

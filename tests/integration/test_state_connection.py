@@ -66,7 +66,7 @@ def test_a_new_connection_has_the_same_settings_and_reads_the_same_tables(story:
     [
         lambda story: story.enqueue(story.order((10, 20))),
         lambda story: story.state.world(),
-        lambda story: story.state.covers(1, ranges((0, 10))),
+        lambda story: story.state.history.covers(1, ranges((0, 10))),
         lambda story: story.state.queue.claim("w"),
         lambda story: story.state.invalidate("core.a", ranges((0, 1)), "", "me"),
         lambda story: story.state.check(),
@@ -277,7 +277,7 @@ def test_a_worker_that_stops_inside_its_publication_is_ended_and_blocks_nobody(s
         story.publish(lease)
         publication.record(story.commit(lease, 0), story.cost, "interval", ())
     assert story.covered() == ranges((0, 10))
-    assert len(story.state.covers(lease.generation, ranges((0, 10)))) == 1
+    assert len(story.state.history.covers(lease.generation, ranges((0, 10)))) == 1
 
 
 def test_without_the_limit_it_would_block_the_others(story: Story) -> None:

@@ -23,11 +23,11 @@ def audited(story: Story) -> list[tuple[object, ...]]:
 
 
 def outcomes(story: Story, lease: Lease) -> list[str | None]:
-    return [one.outcome for one in story.state.attempts(lease.task)]
+    return [one.outcome for one in story.state.history.attempts([lease.task])[lease.task]]
 
 
 def states(story: Story) -> list[str]:
-    return [task.state for task in reversed(story.state.tasks("core.a", failed=False, history=True))]
+    return [task.state for task in reversed(story.state.history.tasks("core.a", failed=False, history=True))]
 
 
 # pause and resume
@@ -94,7 +94,7 @@ def test_a_cancelled_task_is_taken_from_its_worker(story: Story) -> None:
     assert story.state.control.cancel_task(lease.task, "me")
     assert story.state.workers.heartbeat([lease]) == (lease,)
     assert (states(story), outcomes(story, lease)) == (["cancelled"], ["cancelled"])
-    assert story.state.attempts(lease.task)[0].error == "cancelled by me"
+    assert story.state.history.attempts([lease.task])[lease.task][0].error == "cancelled by me"
     acts: list[Callable[[], object]] = [
         lambda: story.publish(lease),
         lambda: story.record(lease, story.commit(lease, 0)),

@@ -109,9 +109,9 @@ def test_a_users_mistake_is_dead_at_once_and_visible(story: Story) -> None:
     work = story.state.world().work["core.a"]
     assert (work.dead, work.dead_tasks, work.last_error) == (ranges((0, 10)), 1, "no such column")
     assert not work.in_flight
-    [task] = story.state.tasks("core.a", failed=True, history=False)
+    [task] = story.state.history.tasks("core.a", failed=True, history=False)
     assert (task.state, task.error, task.cost) == ("dead", "no such column", story.cost)
-    [attempt] = story.state.attempts(lease.task)
+    [attempt] = story.state.history.attempts([lease.task])[lease.task]
     assert (attempt.outcome, attempt.error_class) == ("failed", "user")
     assert story.covered() == NOTHING
 
@@ -209,7 +209,7 @@ def test_saying_a_failure_twice_gives_the_stored_answer(story: Story) -> None:
 def test_a_lost_attempt_writes_nothing(story: Story) -> None:
     lease = story.lease((0, 10))
     story.state.queue.fail(lease, "lost", "somebody else has it", story.cost)
-    assert story.state.attempts(lease.task)[0].outcome is None
+    assert story.state.history.attempts([lease.task])[lease.task][0].outcome is None
 
 
 def test_dead_work_blocks_nobody_and_is_planned_again(story: Story) -> None:
@@ -286,7 +286,7 @@ def test_a_lease_that_ran_out_is_taken_back(story: Story) -> None:
     assert story.state.queue.reap() == 1
     second = story.claim("v")
     assert (second.task, second.attempt) == (lease.task, 2)
-    assert story.state.attempts(lease.task)[0].outcome == "lost"
+    assert story.state.history.attempts([lease.task])[lease.task][0].outcome == "lost"
 
 
 def test_a_heartbeat_keeps_a_lease_alive(story: Story) -> None:

@@ -440,6 +440,6 @@ def test_rows_that_somebody_else_may_have_changed_have_no_digest(story: Story) -
     story.record(lease, replace(commit, chunks=tuple(replace(chunk, digest=(1, 2, 3)) for chunk in commit.chunks)))
     scope = ranges((0, 20))
     story.state.invalidate("core.a", ranges((0, 5)), "a rerun trusts what is stored", "test")
-    assert [one.digest for one in story.state.covers(lease.generation, scope)] == [(1, 2, 3), (1, 2, 3)]
+    assert [one.digest for one in story.state.history.covers(lease.generation, scope)] == [(1, 2, 3), (1, 2, 3)]
     story.state.invalidate("core.a", ranges((0, 5)), "a foreign commit", "test", rows_unknown=True)
-    assert [one.digest for one in story.state.covers(lease.generation, scope)] == [None, (1, 2, 3)]
+    assert [one.digest for one in story.state.history.covers(lease.generation, scope)] == [None, (1, 2, 3)]

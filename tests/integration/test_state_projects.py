@@ -76,7 +76,7 @@ def test_a_second_change_replaces_the_unfinished_rebuild_and_its_work(story: Sto
     story.state.apply("r3", b"", {}, story.definitions(a="newer"))
     assert story.generation().no != first.no
     assert [row[0] for row in story.execute("select state from generation where no = %s", first.no)] == ["retired"]
-    assert story.state.attempts(lease.task)[0].outcome == "superseded"
+    assert story.state.history.attempts([lease.task])[lease.task][0].outcome == "superseded"
     with pytest.raises(LeaseLostError):
         story.record(lease, story.commit(lease, 0))
 

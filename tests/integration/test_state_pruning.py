@@ -148,7 +148,7 @@ def answers(history: History) -> list[object]:
     for _ in range(5):
         start = dice.randrange(40)
         scopes.append(ranges((start, start + dice.randrange(1, 9))))
-    covers = [state.covers(no, scope) for scope in scopes]
+    covers = [state.history.covers(no, scope) for scope in scopes]
     marks = [find_stale(state.database, no, scope, hit) for scope in scopes]
     work = history.story.connect().world().work["core.a"]
     assert all((one.covered, one.stale) == (folds[0].covered, folds[0].stale) for one in folds)
@@ -213,7 +213,7 @@ def test_a_model_that_is_computed_again_and_again_does_not_grow(story: Story) ->
         story.state.invalidate("core.a", ranges((0, 20)), "again", "me")
     story.state.handle_events(lambda _model, _input, _scope: NOTHING)
     last = story.build((0, 10), (10, 20), inputs=4)
-    known = story.state.covers(last.generation, EVERYTHING)
+    known = story.state.history.covers(last.generation, EVERYTHING)
     assert story.state.prune(LONG) == 0
     old(story)
     assert story.state.prune(LONG) == 5
@@ -226,7 +226,7 @@ def test_a_model_that_is_computed_again_and_again_does_not_grow(story: Story) ->
         "invalidation": 0,
         "invalidation_target": 0,
     }
-    assert story.connect().covers(last.generation, EVERYTHING) == known
+    assert story.connect().history.covers(last.generation, EVERYTHING) == known
     assert [one.frontier["raw.events"].snapshot for one in known] == [4, 4]
     assert (story.covered(), story.stale()) == (ranges((0, 20)), NOTHING)
     assert story.state.prune(LONG) == 0
@@ -235,15 +235,15 @@ def test_a_model_that_is_computed_again_and_again_does_not_grow(story: Story) ->
 def test_what_a_chunk_was_made_from_stays_as_long_as_a_part_of_it_is_visible(story: Story) -> None:
     first = story.build((0, 10), (10, 20), inputs=1)
     story.build((0, 10), inputs=2)
-    known = story.state.covers(first.generation, EVERYTHING)
+    known = story.state.history.covers(first.generation, EVERYTHING)
     old(story)
     assert story.state.prune(LONG) == 0
-    assert story.state.covers(first.generation, EVERYTHING) == known
+    assert story.state.history.covers(first.generation, EVERYTHING) == known
     assert [one.frontier["raw.events"].snapshot for one in known] == [2, 1]
     assert count(story, "coverage") == 2
     story.build((10, 20), inputs=3)
     assert story.state.prune(LONG) == 1
-    assert story.state.attempts(first.task) == ()
+    assert story.state.history.attempts([first.task])[first.task] == ()
 
 
 def test_work_that_waits_or_runs_is_never_forgotten(story: Story) -> None:
@@ -254,7 +254,7 @@ def test_work_that_waits_or_runs_is_never_forgotten(story: Story) -> None:
     old(story)
     assert story.state.prune(0) == 0
     assert count(story, "task") == 3
-    assert {one.task for one in story.state.attempts_of([running.task, failed.task])[failed.task]} == {failed.task}
+    assert {one.task for one in story.state.history.attempts([running.task, failed.task])[failed.task]} == {failed.task}
 
 
 def test_tasks_that_ended_without_a_result_go_in_time(story: Story) -> None:
@@ -263,12 +263,16 @@ def test_tasks_that_ended_without_a_result_go_in_time(story: Story) -> None:
     split = story.lease((10, 20), (20, 30))
     story.state.queue.fail(split, "user", "no", story.cost)
     halves = [story.claim(), story.claim()]
-    assert {task.state for task in story.state.tasks(None, False, True)} == {"cancelled", "superseded", "running"}
+    assert {task.state for task in story.state.history.tasks(None, False, True)} == {
+        "cancelled",
+        "superseded",
+        "running",
+    }
     story.advance(LONG - 60)
     assert story.state.prune(LONG) == 0
     story.advance(LONG + 60)
     assert story.state.prune(LONG) == 2
-    assert {task.id for task in story.state.tasks(None, False, True)} == {one.task for one in halves}
+    assert {task.id for task in story.state.history.tasks(None, False, True)} == {one.task for one in halves}
 
 
 def test_a_dead_task_is_kept_while_it_holds_its_scope(story: Story) -> None:

@@ -35,12 +35,12 @@ def test_publishing_records_everything_that_follows_from_the_commit(story: Story
     generation = story.generation()
     assert (generation.covered, generation.stale, generation.accepted_snapshot) == (ranges((0, 20)), NOTHING, 4)
     assert generation.data_timestamp is not None
-    [attempt] = story.state.attempts(lease.task)
+    [attempt] = story.state.history.attempts([lease.task])[lease.task]
     assert (attempt.outcome, attempt.snapshot, attempt.cost) == ("succeeded", 4, story.cost)
     assert attempt.inputs == story.frontier(lease, 5)
-    [task] = story.state.tasks(None, failed=False, history=True)
+    [task] = story.state.history.tasks(None, failed=False, history=True)
     assert (task.state, task.strategy, task.snapshot, task.cost) == ("succeeded", "union", 4, story.cost)
-    first, second = story.state.covers(generation.no, ranges((0, 20)))
+    first, second = story.state.history.covers(generation.no, ranges((0, 20)))
     assert (first.interval, first.rows, first.digest) == (Interval(0, 10), 7, (7, 2**70, -5))
     assert second.digest is None
     assert first.frontier == second.frontier == story.frontier(lease, 5)
@@ -90,7 +90,7 @@ def test_completing_twice_gives_the_stored_outcome(story: Story) -> None:
     assert (done.outcome, done.snapshot) == ("succeeded", 9)
     with pytest.raises(LeaseLostError):
         story.record(lease, story.commit(lease, 0))
-    assert len(story.state.covers(lease.generation, ranges((0, 10)))) == 1
+    assert len(story.state.history.covers(lease.generation, ranges((0, 10)))) == 1
 
 
 def test_the_database_itself_refuses_a_second_success(story: Story) -> None:
@@ -189,7 +189,7 @@ def test_an_adopted_commit_counts_from_the_attempt_that_made_it(story: Story) ->
     story.state.intend(second, story.frontier(second, 2), None, "")
     story.record(second, replace(commit, adopted=True))
     assert (story.covered(), story.stale()) == (ranges((0, 10)), ranges((0, 5)))
-    [record] = story.state.covers(second.generation, ranges((0, 10)))
+    [record] = story.state.history.covers(second.generation, ranges((0, 10)))
     assert (record.frontier, record.attempt) == (story.frontier(first, 1), 2)
 
 
@@ -215,7 +215,7 @@ def test_a_forgotten_table_is_counted_from_its_new_beginning(story: Story) -> No
     assert snapshots(story) == (8, 8), "somebody has published since the table was missed"
     story.state.forget_table(number, 8)
     assert snapshots(story) == (None, None)
-    assert [one.digest for one in story.state.covers(number, ranges((0, 20)))] == [None, None]
+    assert [one.digest for one in story.state.history.covers(number, ranges((0, 20)))] == [None, None]
     assert story.covered() == ranges((0, 20))
     story.build((0, 10), snapshot=1)
     assert snapshots(story) == (1, 1)
@@ -268,7 +268,7 @@ def made_anew(story: Story, second: int, *, written: bool = True) -> tuple[Inter
 def test_a_table_that_vanished_and_was_made_anew_starts_over(story: Story, second: int, written: bool) -> None:
     """No audit has looked yet: the rest of the old rows is gone all the same."""
     assert made_anew(story, second, written=written) == (ranges((10, 20)), (second, second))
-    digests = {one.interval: one.digest for one in story.state.covers(story.generation().no, ranges((0, 20)))}
+    digests = {one.interval: one.digest for one in story.state.history.covers(story.generation().no, ranges((0, 20)))}
     assert digests == {Interval(0, 10): (7, 1, 2), Interval(10, 20): None}
     story.build((10, 20))
     assert story.stale() == NOTHING

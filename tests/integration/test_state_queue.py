@@ -43,7 +43,7 @@ def test_a_claimed_task_comes_with_its_order_a_token_and_an_attempt(story: Story
     lease = story.claim("me")
     assert (lease.order, lease.attempt, lease.worker, lease.max_attempts) == (order, 1, "me", 4)
     assert story.state.queue.claim("me") is None
-    [task] = story.state.tasks(None, failed=False, history=False)
+    [task] = story.state.history.tasks(None, failed=False, history=False)
     assert (task.state, task.worker, task.order) == ("running", "me", order)
 
 
@@ -151,7 +151,7 @@ def test_not_ready_is_not_a_failure(story: Story) -> None:
     world = story.state.world()
     assert world.work["core.a"].dead_tasks == 0
     assert not world.work["core.a"].in_flight
-    assert story.state.attempts(lease.task)[0].outcome == "released"
+    assert story.state.history.attempts([lease.task])[lease.task][0].outcome == "released"
     assert story.enqueue(lease.order) == 1
 
 

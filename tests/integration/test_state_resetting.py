@@ -89,7 +89,7 @@ def test_a_reset_drops_everything_and_fences_off_who_was_running(story: Story) -
     generation, work = story.generation(), story.state.world().work["core.a"]
     assert (generation.covered, generation.stale, generation.accepted_snapshot) == (NOTHING, NOTHING, 7)
     assert (generation.audited_snapshot, work.queued, work.running) == (7, 0, 0)
-    assert story.state.covers(no, EVERYTHING) == ()
+    assert story.state.history.covers(no, EVERYTHING) == ()
 
 
 def rebuilt_empty(story: Story) -> IntervalSet:

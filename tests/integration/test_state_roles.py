@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _NUMBERS = itertools.count(1)
 SEEN = SourceRecord("raw.events", "t", 1, None, {}, 0, 10, 1, 1, None, None, datetime(2026, 1, 1, tzinfo=UTC), None)
-PARTS = ("sources", "queue", "workers", "control")
-LIFE = {"TASKS_SHOWN", "close", "open", "migrated", "server_version"}
+PARTS = ("sources", "queue", "workers", "control", "history")
+LIFE = {"close", "open", "migrated", "server_version"}
 
 
 def reads(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], object]]:
@@ -41,15 +41,14 @@ def reads(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], ob
         "bundle": lambda: state.bundle("r1"),
         "world": lambda: (state.world().working, state.world(datetime(2026, 1, 1, tzinfo=UTC)).work),
         "lineage": lambda: state.lineage("core.b").working,
-        "covers": lambda: state.covers(lease.generation, EVERYTHING),
-        "newest_inputs": lambda: state.newest_inputs([lease.generation]),
+        "history.covers": lambda: state.history.covers(lease.generation, EVERYTHING),
+        "history.newest_inputs": lambda: state.history.newest_inputs([lease.generation]),
         "reopened": lambda: state.reopened(lease.generation, EVERYTHING),
         "last_change": lambda: state.last_change("raw.events", EVERYTHING),
         "reopenings": lambda: state.reopenings(lease.generation, EVERYTHING),
-        "tasks": lambda: state.tasks(None, failed=False, history=True),
-        "count_tasks": lambda: state.count_tasks(None, failed=False, history=True),
-        "attempts": lambda: state.attempts(lease.task),
-        "attempts_of": lambda: state.attempts_of([lease.task]),
+        "history.tasks": lambda: state.history.tasks(None, failed=False, history=True),
+        "history.count_tasks": lambda: state.history.count_tasks(None, failed=False, history=True),
+        "history.attempts": lambda: state.history.attempts([lease.task]),
         "workers.alive": state.workers.alive,
         "queue.unheard_claim": lambda: state.queue.unheard_claim("w", [lease.task]),
         "completed": lambda: state.completed(lease),
@@ -94,7 +93,7 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
         "workers.register": lambda: state.workers.register("reader", {}),
         "workers.say_stopping": lambda: state.workers.say_stopping("w"),
         "workers.heartbeat": lambda: state.workers.heartbeat([lease]),
-        "keep_log": lambda: state.keep_log(lease, ""),
+        "history.keep_log": lambda: state.history.keep_log(lease, ""),
         "intend": lambda: state.intend(lease, {}, None, ""),
         "publishing": publish,
         "accept_snapshot": lambda: state.accept_snapshot(no, 1, 2),

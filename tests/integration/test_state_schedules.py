@@ -144,7 +144,7 @@ def test_who_comes_late_for_a_slot_adds_nothing_to_that_lane(story: Story) -> No
     assert story.state.queue.enqueue([story.order((0, 10))], generations, slots) == 1
     late = [story.order((10, 20)), story.order((20, 30), lane="backfill"), story.order((0, 10), model="core.b")]
     assert story.state.queue.enqueue(late, generations, slots) == 2
-    assert {task.lane for task in story.state.tasks("core.a", False, False)} == {"forward", "backfill"}
+    assert {task.lane for task in story.state.history.tasks("core.a", False, False)} == {"forward", "backfill"}
 
 
 def test_a_slot_without_work_moves_on_all_the_same(story: Story) -> None:

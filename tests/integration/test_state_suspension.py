@@ -244,7 +244,7 @@ def test_a_person_lets_it_go_on(hopeless: Story, act: str) -> None:
     elif act == "rerun":
         hopeless.state.control.clear_holds("core.a")
     elif act == "retry a task":
-        [dead, *_] = hopeless.state.tasks("core.a", failed=True, history=False)
+        [dead, *_] = hopeless.state.history.tasks("core.a", failed=True, history=False)
         assert hopeless.state.control.resume_task(dead.id, "me")
     else:
         hopeless.state.apply("r2", b"", {}, hopeless.definitions())

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.errors import ConflictError, LeaseLostError, StateError
 from penstock.state.database.connection import Database
+from penstock.state.history import TASKS_SHOWN
 from penstock.state.progress import folding
 from penstock.state.store import State
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet, ranges
@@ -348,38 +349,38 @@ def test_a_later_cover_leaves_of_a_record_what_it_does_not_replace(story: Story)
     no = story.generation().no
     story.build((0, 10), (10, 20), (20, 30))
     story.build((10, 15), snapshot=2)
-    found = story.state.covers(no, EVERYTHING)
+    found = story.state.history.covers(no, EVERYTHING)
     assert [(one.interval, one.left, one.snapshot) for one in found] == [
         (Interval(0, 10), ranges((0, 10)), 1),
         (Interval(10, 15), ranges((10, 15)), 2),
         (Interval(10, 20), ranges((15, 20)), 1),
         (Interval(20, 30), ranges((20, 30)), 1),
     ]
-    assert [one.interval for one in story.state.covers(no, ranges((16, 18)))] == [Interval(10, 20)]
-    assert [one.interval for one in story.state.covers(no, ranges((5, 6)))] == [Interval(0, 10)]
+    assert [one.interval for one in story.state.history.covers(no, ranges((16, 18)))] == [Interval(10, 20)]
+    assert [one.interval for one in story.state.history.covers(no, ranges((5, 6)))] == [Interval(0, 10)]
 
 
 def test_a_mark_does_not_hide_a_record_and_a_drop_does(story: Story) -> None:
     no = story.generation().no
     story.build((0, 10), (10, 20))
     story.state.invalidate("core.a", ranges((0, 20)), "", "me")
-    assert len(story.state.covers(no, EVERYTHING)) == 2
+    assert len(story.state.history.covers(no, EVERYTHING)) == 2
     story.execute("insert into coverage (generation, kind, range) values (%s, 'drop', '[0,5)')", no)
-    assert [one.left for one in story.state.covers(no, EVERYTHING)] == [ranges((5, 10)), ranges((10, 20))]
+    assert [one.left for one in story.state.history.covers(no, EVERYTHING)] == [ranges((5, 10)), ranges((10, 20))]
     assert (story.covered(), story.stale()) == (ranges((5, 20)), ranges((5, 20)))
 
 
 def test_a_rerun_leaves_one_record(story: Story) -> None:
     for snapshot in (1, 2, 3):
         story.build((0, 10), snapshot=snapshot, inputs=snapshot)
-    [record] = story.state.covers(story.generation().no, EVERYTHING)
+    [record] = story.state.history.covers(story.generation().no, EVERYTHING)
     assert (record.snapshot, record.frontier["raw.events"].snapshot) == (3, 3)
 
 
 def test_records_of_other_generations_are_not_mixed_in(story: Story) -> None:
     story.build((0, 10))
     story.build((0, 10), model="core.b")
-    assert len(story.state.covers(story.generation("core.b").no, EVERYTHING)) == 1
+    assert len(story.state.history.covers(story.generation("core.b").no, EVERYTHING)) == 1
 
 
 # history
@@ -390,12 +391,12 @@ def test_tasks_are_told_with_their_last_attempt(story: Story) -> None:
     lease = story.lease((10, 20))
     story.state.queue.fail(lease, "engine", "no space", story.cost)
     story.enqueue(story.order((0, 10), model="core.b"))
-    active = story.state.tasks(None, failed=False, history=False)
+    active = story.state.history.tasks(None, failed=False, history=False)
     assert [(one.model, one.state) for one in active] == [("core.b", "queued"), ("core.a", "retrying")]
     assert [one.error for one in active] == [None, "no space"]
-    assert len(story.state.tasks(None, failed=False, history=True)) == 3
-    assert len(story.state.tasks(None, failed=False, history=True, limit=1)) == 1
-    assert story.state.tasks("core.c", failed=False, history=True) == ()
+    assert len(story.state.history.tasks(None, failed=False, history=True)) == 3
+    assert len(story.state.history.tasks(None, failed=False, history=True, limit=1)) == 1
+    assert story.state.history.tasks("core.c", failed=False, history=True) == ()
 
 
 def test_sets_travel_as_they_are(story: Story) -> None:
@@ -414,15 +415,15 @@ def test_an_old_server_is_refused(dsn: str, schema: str, monkeypatch: pytest.Mon
 
 
 def test_tasks_come_newest_first_and_are_counted_in_full(story: Story) -> None:
-    shown = State.TASKS_SHOWN
+    shown = TASKS_SHOWN
     story.enqueue(*(story.order((10 * i, 10 * i + 10)) for i in range(shown + 5)))
-    found = [task.id for task in story.state.tasks(None, failed=False, history=False)]
+    found = [task.id for task in story.state.history.tasks(None, failed=False, history=False)]
     assert len(found) == shown
-    assert story.state.count_tasks(None, failed=False, history=True) == shown + 5
-    assert story.state.count_tasks("core.b", failed=False, history=True) == 0
-    assert story.state.count_tasks(None, failed=True, history=True) == 0
+    assert story.state.history.count_tasks(None, failed=False, history=True) == shown + 5
+    assert story.state.history.count_tasks("core.b", failed=False, history=True) == 0
+    assert story.state.history.count_tasks(None, failed=True, history=True) == 0
     assert found == sorted(found, reverse=True)
-    assert [task.id for task in story.state.tasks(None, failed=False, history=True, limit=2)] == found[:2]
+    assert [task.id for task in story.state.history.tasks(None, failed=False, history=True, limit=2)] == found[:2]
 
 
 def test_only_what_nobody_tries_again_has_failed(story: Story) -> None:
@@ -430,5 +431,5 @@ def test_only_what_nobody_tries_again_has_failed(story: Story) -> None:
     dead = story.lease((10, 20))
     story.state.queue.fail(dead, "user", "no such column", story.cost)
     for history in (False, True):
-        assert [task.id for task in story.state.tasks(None, failed=True, history=history)] == [dead.task]
-    assert len(story.state.tasks(None, failed=False, history=False)) == 2
+        assert [task.id for task in story.state.history.tasks(None, failed=True, history=history)] == [dead.task]
+    assert len(story.state.history.tasks(None, failed=False, history=False)) == 2

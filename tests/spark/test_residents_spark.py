@@ -62,8 +62,8 @@ def begin(trial: Deployment, slow: str, matter: str = "") -> None:
 
 def attempts(trial: Deployment, name: str) -> list[AttemptRecord]:
     with trial.opened() as workspace:
-        tasks = workspace.state.tasks(f"t.{name}", False, True, 100)
-        return [one for task in reversed(tasks) for one in workspace.state.attempts(task.id)]
+        tasks = workspace.state.history.tasks(f"t.{name}", False, True, 100)
+        return [one for task in reversed(tasks) for one in workspace.state.history.attempts([task.id])[task.id]]
 
 
 def eventually(holds: Callable[[], object], seconds: float = SOON_SECONDS) -> None:

@@ -148,7 +148,7 @@ class Deployment:
     def tasks(self, name: str | None = None) -> list[TaskRecord]:
         """All there ever were, oldest first."""
         with self.opened() as workspace:
-            found = workspace.state.tasks(name and f"t.{name}", False, True, 10_000)
+            found = workspace.state.history.tasks(name and f"t.{name}", False, True, 10_000)
         return sorted(found, key=lambda task: task.id)
 
     def chunks(self, name: str) -> list[tuple[int, int]]:

@@ -271,7 +271,7 @@ class Hindsight:
     def _done(self) -> dict[str, Counter[int]]:
         """By model: how often each chunk was computed."""
         done: dict[str, Counter[int]] = {name: Counter() for name in MODELS}
-        tasks = self.workspace.state.tasks(None, False, True, 10_000)
+        tasks = self.workspace.state.history.tasks(None, False, True, 10_000)
         for task in sorted(tasks, key=lambda task: task.id):
             if task.id > self.last_task and task.state == "succeeded":
                 name = task.model.removeprefix("t.")

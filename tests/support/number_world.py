@@ -90,7 +90,7 @@ class NumberWorld:
         wanted = expected(self.values)
         with self.trial.opened() as workspace:
             world = workspace.state.world()
-            tasks = {str(task.uuid): task for task in workspace.state.tasks(None, False, True, 100_000)}
+            tasks = {str(task.uuid): task for task in workspace.state.history.tasks(None, False, True, 100_000)}
         for name in self.names:
             rows, covered = wanted[name]
             generation = world.current[f"t.{name}"]

@@ -80,7 +80,7 @@ class _Examined:
             return
         usable = generation.covered - generation.stale
         explained = NOTHING
-        for record in state.covers(generation.no, usable) if usable else ():
+        for record in state.history.covers(generation.no, usable) if usable else ():
             explained |= record.left
             parts = record.left & usable
             yield from self._wrong(record, parts)

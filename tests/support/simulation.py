@@ -368,7 +368,7 @@ class Simulation:
     def _judge(self, lease: Lease) -> None:
         """Nothing is made of rows that have expired: what was made of them before is all there will ever be."""
         model = self.site.graph.models.get(lease.order.model)
-        attempts = [one for one in self.state.attempts(lease.task) if one.n == lease.attempt]
+        attempts = [one for one in self.state.history.attempts([lease.task])[lease.task] if one.n == lease.attempt]
         if not isinstance(model, IntervalModel) or not attempts or attempts[0].strategy == "adopted":
             return
         for group in model.dependencies:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from penstock.answers.status import iso
 from penstock.planner.readiness.words import spans
 from penstock.runtime.place.workspace import Workspace
-from penstock.state.store import State
+from penstock.state.history import TASKS_SHOWN
 from penstock.values.models import IntervalModel
 from penstock.values.records import AttemptRecord, TaskRecord
 
@@ -15,12 +15,12 @@ PARTITIONS_SHOWN = 20
 
 
 def task_rows(
-    workspace: Workspace, model: str | None, failed: bool, history: bool, limit: int = State.TASKS_SHOWN
+    workspace: Workspace, model: str | None, failed: bool, history: bool, limit: int = TASKS_SHOWN
 ) -> list[dict[str, object]]:
     """The newest so many."""
     name = None if model is None else workspace.resolve(model)
-    found = workspace.state.tasks(name, failed, history, limit)
-    attempts = workspace.state.attempts_of([record.id for record in found])
+    found = workspace.state.history.tasks(name, failed, history, limit)
+    attempts = workspace.state.history.attempts([record.id for record in found])
     return [_row(workspace, record, attempts[record.id]) for record in found]
 
 
@@ -30,7 +30,7 @@ def task_list(workspace: Workspace, model: str | None, failed: bool, history: bo
     total = len(rows)
     if total == limit:
         name = None if model is None else workspace.resolve(model)
-        total = max(total, workspace.state.count_tasks(name, failed, history))
+        total = max(total, workspace.state.history.count_tasks(name, failed, history))
     return {"tasks": rows, "total": total, "truncated": total > len(rows)}
 
 

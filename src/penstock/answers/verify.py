@@ -65,7 +65,7 @@ def _model(
     low = MIN_POSITION if start is None else start
     high = MAX_POSITION if end is None else end
     scope = generation.covered.within(low, high)
-    records = workspace.state.covers(generation.no, scope)
+    records = workspace.state.history.covers(generation.no, scope)
     if generation.no == world.working[model.name].no:  # else the next look is at the table that is being built
         table = OwnTable(model, generation, generation.accepted_snapshot)
         verdict.unseen = unseen_commits(workspace.site, workspace.state, table)

@@ -94,7 +94,7 @@ def status(options: Options, model: str | None, gaps: bool) -> None:
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         names = () if model is None else (workspace.resolve(model),)
         world = workspace.state.world()
-        inputs = workspace.state.newest_inputs([generation.no for generation in world.current.values()])
+        inputs = workspace.state.history.newest_inputs([generation.no for generation in world.current.values()])
         answer = found(workspace.site, world, names, workspace.state.workers.alive(), inputs)
     if options.json:
         show.print_json(answer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -17,36 +17,7 @@ from penstock.values.tasks import Frontier, Lane, Lease, Order, PinRecord, TaskS
 
 ACTIVE: Sequence[TaskState] = ("queued", "running", "retrying")
 LOG_CHARACTERS = 20_000
-
-
-def tasks(database: Database, model: str | None, failed: bool, history: bool, limit: int) -> tuple[TaskRecord, ...]:
-    """Newest first. Without `history`: active and dead ones; `failed`: only those that nobody tries again."""
-    return tuple(database.rows("tasks", _task, model=model, states=_states(failed, history), limit=limit))
-
-
-def count_tasks(database: Database, model: str | None, failed: bool, history: bool) -> int:
-    """How many there are in all of what `tasks` gives the newest of."""
-    return database.value("count_tasks", int, model=model, states=_states(failed, history)) or 0
-
-
-def _states(failed: bool, history: bool) -> list[TaskState] | None:
-    if failed:
-        return ["dead"]
-    return None if history else [*ACTIVE, "dead"]
-
-
-def attempts(database: Database, tasks: Collection[int]) -> dict[int, tuple[AttemptRecord, ...]]:
-    """By task, in the order in which they began; one statement for all of them."""
-    found: dict[int, list[AttemptRecord]] = {task: [] for task in tasks}
-    for one in database.rows("attempts", attempt_record, tasks=list(found)):
-        found[one.task].append(one)
-    return {task: tuple(made) for task, made in found.items()}
-
-
-def keep_log(database: Database, lease: Lease, text: str) -> None:
-    """Whoever lost the task may still say how far it came: the row is that of its own attempt."""
-    tail = storable(text)[-LOG_CHARACTERS:]  # the end of a log says more than its beginning
-    database.run("keep_log", task=lease.task, attempt=lease.attempt, token=lease.token, log_tail=tail)
+TASKS_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +43,53 @@ class _Row:
         return int(self.digest_rows), int(self.digest_a), int(self.digest_b)
 
 
-def covers(database: Database, generation: int, scope: IntervalSet) -> tuple[CoverRecord, ...]:
-    """The accepted chunks in `scope` that are still the last word about some of their positions."""
-    with database.looking():
-        rows = database.rows("connected_rows", _Row, generation=generation, ranges=scope)
-        frontiers = pins.frontiers(database, sorted({row.frontier for row in rows if row.kind == "cover"}))
-    return tuple(
-        CoverRecord(row.range, left, row.task, row.attempt, row.snapshot, row.rows, row.digest, frontiers[row.frontier])
-        for row, left in _last_words(rows)
-        if row.kind == "cover" and left & scope
-    )
+@dataclass(frozen=True, slots=True)
+class History:
+    _database: Database
+
+    def tasks(self, model: str | None, failed: bool, history: bool, limit: int = TASKS_SHOWN) -> tuple[TaskRecord, ...]:
+        """Newest first. Without `history`: active and dead ones; `failed`: only those that nobody tries again."""
+        return tuple(self._database.rows("tasks", _task, model=model, states=_states(failed, history), limit=limit))
+
+    def count_tasks(self, model: str | None, failed: bool, history: bool) -> int:
+        """How many there are in all of what `tasks` gives the newest of."""
+        return self._database.value("count_tasks", int, model=model, states=_states(failed, history)) or 0
+
+    def attempts(self, tasks: Collection[int]) -> Mapping[int, tuple[AttemptRecord, ...]]:
+        """By task, in the order in which they began; one statement for all of them."""
+        by_task: dict[int, list[AttemptRecord]] = {task: [] for task in tasks}
+        for attempt in self._database.rows("attempts", attempt_record, tasks=list(by_task)):
+            by_task[attempt.task].append(attempt)
+        return {task: tuple(made) for task, made in by_task.items()}
+
+    def keep_log(self, lease: Lease, text: str) -> None:
+        """The last lines that an attempt logged; also when it has ended, or was lost: the row is that of its own."""
+        tail = storable(text)[-LOG_CHARACTERS:]  # the end of a log says more than its beginning
+        self._database.run("keep_log", task=lease.task, attempt=lease.attempt, token=lease.token, log_tail=tail)
+
+    def covers(self, generation: int, scope: IntervalSet) -> tuple[CoverRecord, ...]:
+        """The accepted chunks in `scope` that are still the last word about some of their positions."""
+        with self._database.looking():
+            rows = self._database.rows("connected_rows", _Row, generation=generation, ranges=scope)
+            numbers = sorted({row.frontier for row in rows if row.kind == "cover"})
+            frontiers = pins.frontiers(self._database, numbers)
+        return tuple(
+            CoverRecord(
+                row.range, left, row.task, row.attempt, row.snapshot, row.rows, row.digest, frontiers[row.frontier]
+            )
+            for row, left in _last_words(rows)
+            if row.kind == "cover" and left & scope
+        )
+
+    def newest_inputs(self, generations: Collection[int]) -> Mapping[int, Frontier]:
+        """By generation: what its last accepted attempt read."""
+        return dict(self._database.rows("newest_inputs", _inputs, generations=list(generations)))
 
 
-def newest_inputs(database: Database, generations: Collection[int]) -> dict[int, Frontier]:
-    """By generation: what its last accepted attempt read."""
-    return dict(database.rows("newest_inputs", _inputs, generations=list(generations)))
+def _states(failed: bool, history: bool) -> list[TaskState] | None:
+    if failed:
+        return ["dead"]
+    return None if history else [*ACTIVE, "dead"]
 
 
 def _inputs(generation: int, inputs: dict[str, PinRecord]) -> tuple[int, Frontier]:

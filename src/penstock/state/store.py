@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import ClassVar
 from uuid import UUID
 
 from penstock.errors import ConflictError
@@ -13,10 +12,7 @@ from penstock.planner.change.pins import InputChange
 from penstock.state import apply, pruning, world
 from penstock.state.database import migrate, roles, wakeup
 from penstock.state.database.connection import Database
-from penstock.state.history import attempts as past_attempts
-from penstock.state.history import count_tasks, keep_log, newest_inputs
-from penstock.state.history import covers as past_covers
-from penstock.state.history import tasks as past_tasks
+from penstock.state.history import History
 from penstock.state.progress import audit, events, folding, invalidation, publication, reopenings, resetting
 from penstock.state.progress.invalidation import Invalidation
 from penstock.state.queue.control import Control
@@ -30,13 +26,11 @@ from penstock.values.records import (
     Cause,
     Change,
     ConsumerImpact,
-    CoverRecord,
     Definition,
     GenerationHead,
     Reopened,
     ReopeningRecord,
     StateView,
-    TaskRecord,
 )
 from penstock.values.tasks import Frontier, Lease
 
@@ -44,14 +38,13 @@ from penstock.values.tasks import Frontier, Lease
 class State:
     """One connection to the state of one deployment; every thread needs its own."""
 
-    TASKS_SHOWN: ClassVar[int] = 200
-
     def __init__(self, database: Database) -> None:
         self.database = database
         self.sources = Sources(database)
         self.queue = Queue(database)
         self.workers = Workers(database)
         self.control = Control(database)
+        self.history = History(database)
         self._memory = Memory()
         self._remembered_on = database.connection
         self._listener = wakeup.Listener(database)
@@ -141,31 +134,6 @@ class State:
             self._memory.forget()
             self._remembered_on = connection
         return self._memory
-
-    def covers(self, generation: int, scope: IntervalSet) -> tuple[CoverRecord, ...]:
-        return past_covers(self.database, generation, scope)
-
-    def newest_inputs(self, generations: Collection[int]) -> Mapping[int, Frontier]:
-        """By generation: what its last accepted attempt read."""
-        return newest_inputs(self.database, generations)
-
-    def tasks(self, model: str | None, failed: bool, history: bool, limit: int = TASKS_SHOWN) -> tuple[TaskRecord, ...]:
-        """Newest first."""
-        return past_tasks(self.database, model, failed, history, limit)
-
-    def count_tasks(self, model: str | None, failed: bool, history: bool) -> int:
-        """How many there are in all of what `tasks` gives the newest of."""
-        return count_tasks(self.database, model, failed, history)
-
-    def attempts(self, task: int) -> tuple[AttemptRecord, ...]:
-        return self.attempts_of([task])[task]
-
-    def attempts_of(self, tasks: Collection[int]) -> Mapping[int, tuple[AttemptRecord, ...]]:
-        return past_attempts(self.database, tasks)
-
-    def keep_log(self, lease: Lease, text: str) -> None:
-        """The last lines that an attempt logged; also when it has ended, or was lost, meanwhile."""
-        keep_log(self.database, lease, text)
 
     # publishing
 

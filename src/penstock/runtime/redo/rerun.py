@@ -107,7 +107,7 @@ def failed(workspace: Workspace, model: IntervalModel) -> Rerun:
 def retry(workspace: Workspace, rerun: Rerun, actor: str) -> None:
     """Let what failed be planned again; nothing else is marked, and what was cancelled stays away."""
     state = workspace.state
-    for task in state.tasks(rerun.model, failed=True, history=False, limit=_MANY):
+    for task in state.history.tasks(rerun.model, failed=True, history=False, limit=_MANY):
         if task.order.scope & rerun.scope:
             state.control.resume_task(task.id, actor)
 

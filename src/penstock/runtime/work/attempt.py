@@ -183,7 +183,7 @@ def _prepare(
     """The job of an order that was just found to be ready; its inputs may be others than when it was planned."""
     known: dict[Interval, Digest] = {}
     if generation.covered & order.scope:
-        for record in bench.state.covers(generation.no, order.scope):
+        for record in bench.state.history.covers(generation.no, order.scope):
             if record.digest is not None and record.left.covers(record.interval):
                 known[record.interval] = Digest(*record.digest)
     pins = readable(site, order, world)

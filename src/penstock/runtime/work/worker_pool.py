@@ -121,7 +121,7 @@ class WorkerPool:
             log("began", "debug", lane=lease.order.lane, intervals=len(lease.order.chunks), worker=lease.worker)
             result = work(bench, lease)
         with suppress(StateError, ConflictError):  # a log is worth no second try
-            state.keep_log(lease, tail.text())
+            state.history.keep_log(lease, tail.text())
         return result
 
 
