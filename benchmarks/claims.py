@@ -85,8 +85,8 @@ def our_turn(state: State, worker: str, models: list[str]) -> Turn:
 
 def complete(state: State, lease: Lease) -> None:
     """All that the database hears of an attempt that goes well."""
-    epoch = state.intend(lease, PIN, None, "staging")
-    with state.publishing(lease) as publication:
+    epoch = state.attempts.intend(lease, PIN, None, "staging")
+    with state.attempts.publishing(lease) as publication:
         chunks = tuple(ChunkResult(chunk, 7, True, (7, 1, 2)) for chunk in lease.order.chunks)
         snapshot = (publication.generation.accepted_snapshot or 0) + 1
         publication.record(Commit(snapshot, chunks, PIN, epoch, written=True), Cost(spark_jobs=1), "interval")

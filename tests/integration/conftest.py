@@ -147,12 +147,12 @@ class Story:
         return Commit(snapshot, chunks, self.frontier(lease, inputs), epoch, written=changed)
 
     def record(self, lease: Lease, commit: Commit, state: State | None = None) -> None:
-        with (state or self.state).publishing(lease) as publication:
+        with (state or self.state).attempts.publishing(lease) as publication:
             publication.record(commit, self.cost, "interval", ())
 
     def publish(self, lease: Lease, inputs: int = 1, snapshot: int | None = None, changed: bool = True) -> None:
         """Intend and publish, without anything in between."""
-        epoch = self.state.intend(lease, self.frontier(lease, inputs), None, "staging")
+        epoch = self.state.attempts.intend(lease, self.frontier(lease, inputs), None, "staging")
         self.record(lease, self.commit(lease, epoch, inputs, snapshot, changed))
 
     def build(

@@ -117,7 +117,7 @@ def test_without_that_rule_half_a_transaction_would_be_kept(story: Story, monkey
 def test_a_publication_that_loses_its_connection_leaves_nothing_and_can_be_repeated(story: Story) -> None:
     """B-10: no success without a record."""
     lease = story.lease((0, 10))
-    with pytest.raises(StateError), story.state.publishing(lease) as publication:
+    with pytest.raises(StateError), story.state.attempts.publishing(lease) as publication:
         cut(story, story.state)
         publication.record(story.commit(lease, 0), story.cost, "interval", ())
     assert story.covered() == NOTHING
@@ -272,7 +272,7 @@ def test_a_worker_that_stops_inside_its_publication_is_ended_and_blocks_nobody(s
     lease = story.lease((0, 10))
     stopped = story.connect()
     stopped.database.connection.execute("set idle_in_transaction_session_timeout = '200ms'")
-    with pytest.raises(StateError), stopped.publishing(lease) as publication:
+    with pytest.raises(StateError), stopped.attempts.publishing(lease) as publication:
         # another one waits for the lock; it gets it because the server ends the first one
         story.publish(lease)
         publication.record(story.commit(lease, 0), story.cost, "interval", ())
@@ -285,7 +285,7 @@ def test_without_the_limit_it_would_block_the_others(story: Story) -> None:
     stopped = story.connect()
     stopped.database.connection.execute("set idle_in_transaction_session_timeout = 0")
     story.execute("set lock_timeout = '500ms'")
-    with stopped.publishing(lease), pytest.raises(Exception, match="busy"):
+    with stopped.attempts.publishing(lease), pytest.raises(Exception, match="busy"):
         story.publish(lease)
     assert story.covered() == NOTHING
 

@@ -164,7 +164,7 @@ def publish_while(story: Story, lease: Lease, cancel: Callable[[State], object])
     """Cancel from another connection while the publication is open; what the cancel answered."""
     other = story.connect()
     with ThreadPoolExecutor(1) as pool:
-        with story.state.publishing(lease) as publication:
+        with story.state.attempts.publishing(lease) as publication:
             answer = pool.submit(cancel, other)
             wait_until_blocked(story, other, answer)
             publication.record(story.commit(lease, 0), story.cost, "interval", ())
@@ -199,7 +199,7 @@ def test_a_cancel_during_a_publication_waits_and_changes_nothing(story: Story, w
 
 def test_a_publication_after_a_cancel_is_fenced_off(story: Story) -> None:
     lease = story.lease((0, 10))
-    epoch = story.state.intend(lease, story.frontier(lease), None, "staging")
+    epoch = story.state.attempts.intend(lease, story.frontier(lease), None, "staging")
     canceller, publisher, commit = story.connect(), story.connect(), story.commit(lease, epoch)
     with ThreadPoolExecutor(1) as pool:
         with canceller.database.transaction():
@@ -269,12 +269,12 @@ def test_a_counted_hand_back_would_use_the_budget_up(story: Story, monkeypatch: 
 
 def test_who_completes_twice_finds_the_stored_outcome(story: Story) -> None:
     lease = story.lease((0, 10))
-    assert story.state.completed(lease) is None
+    assert story.state.attempts.completed(lease) is None
     story.publish(lease, snapshot=5)
     with pytest.raises(LeaseLostError):
         story.record(lease, story.commit(lease, 0, snapshot=6))
     for _ in range(2):
-        stored = story.state.completed(lease)
+        stored = story.state.attempts.completed(lease)
         assert stored is not None
         assert (stored.outcome, stored.snapshot, stored.cost) == ("succeeded", 5, story.cost)
     assert story.execute("select count(*) from coverage") == [(1,)]

@@ -242,7 +242,7 @@ def test_who_does_not_own_the_attempt_can_do_nothing(story: Story, wrong: str) -
         lambda: story.record(zombie, story.commit(zombie, 0)),
         lambda: story.state.queue.fail(zombie, "engine", "no", story.cost),
         lambda: story.state.queue.release(zombie, "no"),
-        lambda: story.state.intend(zombie, {}, None, ""),
+        lambda: story.state.attempts.intend(zombie, {}, None, ""),
     ]
     for act in acts:
         with pytest.raises(LeaseLostError):
@@ -371,7 +371,7 @@ def test_a_completion_in_progress_is_not_reaped(story: Story) -> None:
     lease = story.lease((0, 10))
     story.advance(500)
     reaper = story.connect()
-    with story.state.publishing(lease) as publication:
+    with story.state.attempts.publishing(lease) as publication:
         assert reaper.queue.reap() == 0
         publication.record(story.commit(lease, 0), story.cost, "interval", ())
     assert reaper.queue.reap() == 0

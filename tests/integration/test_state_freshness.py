@@ -109,7 +109,7 @@ class Play:
         lease, looked = self.claim(), self.observed()
         if not in_one_breath:
             yield
-        epoch = self.story.state.intend(lease, self.story.frontier(lease, looked), None, "") if lease else 0
+        epoch = self.story.state.attempts.intend(lease, self.story.frontier(lease, looked), None, "") if lease else 0
         yield
         if lease:
             # equal rows: no news of its own, which nobody here would read

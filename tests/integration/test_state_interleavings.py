@@ -100,7 +100,7 @@ class TemplateContext:
     def attempt(self, lease: Lease, read: int | None) -> Actor:
         """`read`: the snapshot that was seen when the task was claimed; None looks at the moment of the intent."""
         snapshot, intent = self.observed if read is None else read, self.step
-        epoch = self.story.state.intend(lease, self.story.frontier(lease, snapshot), None, "")
+        epoch = self.story.state.attempts.intend(lease, self.story.frontier(lease, snapshot), None, "")
         yield
         # equal rows: no news of its own, which nobody here would read
         self.story.record(lease, self.story.commit(lease, epoch, snapshot, changed=False))

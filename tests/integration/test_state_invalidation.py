@@ -144,7 +144,7 @@ def test_a_consumer_that_never_read_the_parent_is_marked(story: Story) -> None:
     handle(story)
     assert story.stale("core.b") == ranges((0, 10))
     repair = story.lease((0, 10), model="core.b")
-    epoch = story.state.intend(repair, {}, None, "")
+    epoch = story.state.attempts.intend(repair, {}, None, "")
     story.record(repair, replace(story.commit(repair, epoch), frontier={"other.member": Pin("x", 1)}))
     assert story.stale("core.b") == NOTHING
 
@@ -164,7 +164,7 @@ def build_from(story: Story, member: str, *, news_of: str = "") -> IntervalSet:
     with_alternatives(story)
     lease = story.lease((0, 10), model="core.b")
     frontier = {member: Pin("x", 1, None, str(story.generation(member).id))}
-    epoch = story.state.intend(lease, frontier, None, "")
+    epoch = story.state.attempts.intend(lease, frontier, None, "")
     changed = story.lease((0, 10), model=news_of)
     story.record(changed, replace(story.commit(changed, 0, snapshot=5), frontier={}))
     handle(story)
@@ -191,7 +191,7 @@ def test_news_while_the_consumer_runs_is_not_lost(story: Story) -> None:
     story.build((0, 10), snapshot=1)
     handle(story)
     lease = story.lease((0, 10), model="core.b")
-    epoch = story.state.intend(lease, story.frontier(lease, 1), None, "")
+    epoch = story.state.attempts.intend(lease, story.frontier(lease, 1), None, "")
     story.state.invalidate("core.a", ranges((0, 5)), "rerun", "me")
     story.build((0, 5), snapshot=2)
     handle(story)
@@ -204,7 +204,7 @@ def test_a_running_consumer_that_already_reads_the_news_is_fresh(story: Story) -
     story.state.invalidate("core.a", ranges((0, 5)), "rerun", "me")
     story.build((0, 5), snapshot=2)
     lease = story.lease((0, 10), model="core.b")
-    epoch = story.state.intend(lease, story.frontier(lease, 2), None, "")
+    epoch = story.state.attempts.intend(lease, story.frontier(lease, 2), None, "")
     handle(story)
     story.record(lease, story.commit(lease, epoch, inputs=2))
     assert (story.covered("core.b"), story.stale("core.b")) == (ranges((0, 10)), NOTHING)
@@ -422,20 +422,20 @@ def test_a_source_without_snapshots_is_ordered_by_epoch(story: Story, snapshot: 
     story.state.sources.record(record(snapshot), None)
     lease = story.lease((0, 10))
     frontier = {"raw.events": Pin("csv", None)}
-    epoch = story.state.intend(lease, frontier, None, "")
+    epoch = story.state.attempts.intend(lease, frontier, None, "")
     story.state.sources.record(record(snapshot), snapshot, Changed(ranges((0, 5))))
     handle(story)
     story.record(lease, replace(story.commit(lease, epoch), frontier=frontier))
     assert story.stale() == ranges((0, 5))
     repair = story.lease((0, 5))
-    epoch = story.state.intend(repair, frontier, None, "")
+    epoch = story.state.attempts.intend(repair, frontier, None, "")
     story.record(repair, replace(story.commit(repair, epoch), frontier=frontier))
     assert story.stale() == NOTHING
 
 
 def test_rows_that_somebody_else_may_have_changed_have_no_digest(story: Story) -> None:
     lease = story.lease((0, 10), (10, 20))
-    epoch = story.state.intend(lease, story.frontier(lease, 5), 3, "staging/1")
+    epoch = story.state.attempts.intend(lease, story.frontier(lease, 5), 3, "staging/1")
     commit = story.commit(lease, epoch)
     story.record(lease, replace(commit, chunks=tuple(replace(chunk, digest=(1, 2, 3)) for chunk in commit.chunks)))
     scope = ranges((0, 20))

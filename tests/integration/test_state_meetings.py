@@ -59,7 +59,7 @@ class Meeting:
         generations = {"core.a": story.generation().no}
         lease, failing = story.lease((0, 10)), story.lease((20, 30), (30, 40))
         story.enqueue(story.order((40, 50)), story.order((50, 60)))
-        epoch = story.state.intend(lease, story.frontier(lease), 1, "")
+        epoch = story.state.attempts.intend(lease, story.frontier(lease), 1, "")
         commit, failed = story.commit(lease, epoch), story.commit(failing, epoch)
         story.state.sources.record(record(2), 1, Changed(changed))
         stop_clock(self.looking, 200)
@@ -73,7 +73,7 @@ class Meeting:
             "cancel all": lambda state: state.control.cancel_model("core.a", "me"),
             "reap": lambda state: state.queue.reap() and None,
             "heartbeat": lambda state: len(state.workers.heartbeat([lease, failing])),
-            "intend": lambda state: state.intend(failing, story.frontier(failing), 1, ""),
+            "intend": lambda state: state.attempts.intend(failing, story.frontier(failing), 1, ""),
             "fail": lambda state: state.queue.fail(lease, "engine", "no", story.cost),
             "split": lambda state: state.queue.fail(failing, "user", "no", story.cost),
             "hand back": lambda state: state.queue.hand_back(lease, "the worker stops"),

@@ -86,7 +86,7 @@ def test_work_on_the_old_table_ends_when_a_new_one_is_built(story: Story) -> Non
     story.state.apply("r2", b"", {}, story.definitions(a="new"))
     assert story.state.workers.heartbeat([lease]) == (lease,)
     with pytest.raises(LeaseLostError):
-        story.state.intend(lease, {}, None, "")
+        story.state.attempts.intend(lease, {}, None, "")
 
 
 def test_going_back_to_the_old_query_keeps_the_old_table(story: Story) -> None:

@@ -361,7 +361,7 @@ def test_pruning_waits_for_nobody_and_nobody_waits_for_it(story: Story) -> None:
     other = story.connect()
     other.database.connection.execute("set lock_timeout = '100ms'")
     lease = story.lease((0, 10))
-    with story.state.publishing(lease) as publication:
+    with story.state.attempts.publishing(lease) as publication:
         publication.record(story.commit(lease, 0), story.cost, "interval", ())
         story.execute("select from coverage for update")
         assert other.prune(LONG) == 0

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 def test_publishing_records_everything_that_follows_from_the_commit(story: Story) -> None:
     lease = story.lease((0, 10), (10, 20))
-    epoch = story.state.intend(lease, story.frontier(lease, 5), 3, "staging/1")
-    with story.state.publishing(lease) as publication:
+    epoch = story.state.attempts.intend(lease, story.frontier(lease, 5), 3, "staging/1")
+    with story.state.attempts.publishing(lease) as publication:
         assert (publication.generation.accepted_snapshot, publication.generation.epoch) == (None, 0)
         commit = story.commit(lease, epoch, inputs=5, snapshot=4)
         first, second = commit.chunks
@@ -49,7 +49,7 @@ def test_publishing_records_everything_that_follows_from_the_commit(story: Story
 
 def test_nothing_recorded_is_nothing_kept_and_may_be_tried_again(story: Story) -> None:
     lease = story.lease((0, 10))
-    with story.state.publishing(lease):
+    with story.state.attempts.publishing(lease):
         pass
     assert story.covered() == NOTHING
     story.publish(lease)
@@ -58,7 +58,7 @@ def test_nothing_recorded_is_nothing_kept_and_may_be_tried_again(story: Story) -
 
 def test_an_error_while_publishing_keeps_nothing(story: Story) -> None:
     lease = story.lease((0, 10))
-    with pytest.raises(ZeroDivisionError), story.state.publishing(lease) as publication:
+    with pytest.raises(ZeroDivisionError), story.state.attempts.publishing(lease) as publication:
         publication.record(story.commit(lease, 0), story.cost, "interval", ())
         raise ZeroDivisionError
     assert story.covered() == NOTHING
@@ -70,7 +70,7 @@ def test_a_database_that_fails_while_recording_fails_the_attempt(story: Story) -
     """B-10: no success without a record; the next try is idempotent."""
     lease = story.lease((0, 10))
     killer = story.connect()
-    with pytest.raises(StateError), story.state.publishing(lease) as publication:
+    with pytest.raises(StateError), story.state.attempts.publishing(lease) as publication:
         pid = story.state.database.connection.info.backend_pid
         killer.database.connection.execute("select pg_terminate_backend(%s)", (pid,))
         publication.record(story.commit(lease, 0), story.cost, "interval", ())
@@ -83,9 +83,9 @@ def test_a_database_that_fails_while_recording_fails_the_attempt(story: Story) -
 def test_completing_twice_gives_the_stored_outcome(story: Story) -> None:
     """B-41: a worker that lost the answer asks with its token."""
     lease = story.lease((0, 10))
-    assert story.state.completed(lease) is None
+    assert story.state.attempts.completed(lease) is None
     story.publish(lease, snapshot=9)
-    done = story.state.completed(lease)
+    done = story.state.attempts.completed(lease)
     assert done is not None
     assert (done.outcome, done.snapshot) == ("succeeded", 9)
     with pytest.raises(LeaseLostError):
@@ -107,8 +107,8 @@ def test_publications_of_one_generation_wait_for_each_other(story: Story) -> Non
     one, two = story.lease((0, 10)), story.lease((10, 20))
     other = story.connect()
     other.database.connection.execute("set lock_timeout = '100ms'")
-    with story.state.publishing(one) as publication:
-        with pytest.raises(ConflictError), other.publishing(two):
+    with story.state.attempts.publishing(one) as publication:
+        with pytest.raises(ConflictError), other.attempts.publishing(two):
             raise AssertionError("two transactions hold one lock")
         publication.record(story.commit(one, 0), story.cost, "interval", ())
     story.record(two, story.commit(two, 0), other)
@@ -147,7 +147,7 @@ def invalidated_between(story: Story) -> IntervalSet:
     story.build((0, 10))
     story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me")
     lease = story.lease((0, 10))
-    epoch = story.state.intend(lease, story.frontier(lease), None, "")
+    epoch = story.state.attempts.intend(lease, story.frontier(lease), None, "")
     number = story.state.invalidate("core.a", ranges((5, 10)), "again", "me")
     story.record(lease, story.commit(lease, epoch))
     assert story.execute("select closed_at is null from invalidation where id = %s", number) == [(True,)]
@@ -169,7 +169,7 @@ def test_taking_the_published_range_out_of_stale_would_hide_it(story: Story, mon
 
 def test_a_range_that_was_never_covered_is_stale_when_its_inputs_changed_meanwhile(story: Story) -> None:
     lease = story.lease((0, 10))
-    epoch = story.state.intend(lease, story.frontier(lease), None, "")
+    epoch = story.state.attempts.intend(lease, story.frontier(lease), None, "")
     story.state.invalidate("core.a", ranges((0, 5)), "correction", "me")
     assert (story.covered(), story.stale()) == (NOTHING, NOTHING)
     story.record(lease, story.commit(lease, epoch))
@@ -179,14 +179,14 @@ def test_a_range_that_was_never_covered_is_stale_when_its_inputs_changed_meanwhi
 def test_an_adopted_commit_counts_from_the_attempt_that_made_it(story: Story) -> None:
     """Attempt 1 committed to Delta and was lost; what changed before attempt 2 adopts it is not in its rows."""
     first = story.lease((0, 10))
-    epoch = story.state.intend(first, story.frontier(first, 1), None, "")
+    epoch = story.state.attempts.intend(first, story.frontier(first, 1), None, "")
     commit = story.commit(first, epoch, inputs=1, snapshot=1)
     story.advance(121)
     story.state.queue.reap()
     story.state.invalidate("core.a", ranges((0, 5)), "correction", "me")
     second = story.claim()
     assert second.epoch > epoch
-    story.state.intend(second, story.frontier(second, 2), None, "")
+    story.state.attempts.intend(second, story.frontier(second, 2), None, "")
     story.record(second, replace(commit, adopted=True))
     assert (story.covered(), story.stale()) == (ranges((0, 10)), ranges((0, 5)))
     [record] = story.state.history.covers(second.generation, ranges((0, 10)))
@@ -387,7 +387,7 @@ def test_what_the_database_says_is_what_the_pure_functions_say(
             open_ = {key: (lease, epoch, lost | wide) for key, (lease, epoch, lost) in open_.items()}
         elif act == "intend" and cell not in open_:
             lease = story.lease((10 * cell, 10 * cell + 10))
-            open_[cell] = (lease, story.state.intend(lease, story.frontier(lease), None, ""), NOTHING)
+            open_[cell] = (lease, story.state.attempts.intend(lease, story.frontier(lease), None, ""), NOTHING)
         elif act == "publish" and cell in open_:
             lease, epoch, lost = open_.pop(cell)
             story.record(lease, story.commit(lease, epoch))

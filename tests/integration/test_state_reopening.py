@@ -58,7 +58,7 @@ def add_consumer(story: Story, name: str, revision: str = "r2") -> None:
 def build_from_source(story: Story, *chunks: tuple[int, int], model: str, snapshot: int) -> None:
     lease = story.lease(*chunks, model=model)
     frontier = {"raw.events": Pin("landing/events", snapshot, TABLE)}
-    epoch = story.state.intend(lease, frontier, None, "")
+    epoch = story.state.attempts.intend(lease, frontier, None, "")
     story.record(lease, replace(story.commit(lease, epoch), frontier=frontier))
 
 
@@ -212,7 +212,7 @@ def test_news_that_running_work_may_have_read_already_makes_nobody_wait(story: S
     """Else a late row that comes much later would not be waited for."""
     begun(story)
     lease = story.lease((20, 30))
-    epoch = story.state.intend(lease, story.frontier(lease, 1), None, "")
+    epoch = story.state.attempts.intend(lease, story.frontier(lease, 1), None, "")
     observed(story, 2, Changed(ranges((20, 21))))
     assert (open_ones(story), story.state.world().reopened) == (1, {})
     story.advance(60)
@@ -269,7 +269,7 @@ def test_without_snapshots_consumers_are_asked_by_the_order_of_things(story: Sto
     begun(story)
     lease = story.lease((20, 30))
     frontier = {"raw.events": Pin("csv", None)}
-    epoch = story.state.intend(lease, frontier, None, "")
+    epoch = story.state.attempts.intend(lease, frontier, None, "")
     scope = ranges((5, 25))
     asking = story.state.ask_consumers(InputChange("raw.events", None, None, None), scope, {"core.a": scope}, "", "me")
     assert asking.asked == {"core.a": ranges((5, 25))}

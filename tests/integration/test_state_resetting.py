@@ -79,7 +79,7 @@ def test_a_reset_drops_everything_and_fences_off_who_was_running(story: Story) -
     story.state.handle_events(none)
     lease = story.lease((20, 30))
     story.enqueue(story.order((30, 40)))
-    epoch = story.state.intend(lease, story.frontier(lease), None, "")
+    epoch = story.state.attempts.intend(lease, story.frontier(lease), None, "")
     no = story.generation().no
     with story.state.resetting(no) as reset:
         assert (reset.covered, reset.generation.accepted_snapshot) == (ranges((0, 20)), 1)
@@ -155,7 +155,7 @@ def test_a_publication_and_a_reset_at_once_leave_no_coverage_without_rows(story:
     while stop_at < len(said) - 1:
         story.build((0, 10))
         lease = story.lease((10, 20))
-        epoch = story.state.intend(lease, story.frontier(lease), None, "")
+        epoch = story.state.attempts.intend(lease, story.frontier(lease), None, "")
         publish = publishing(story, lease, story.commit(lease, epoch))
         if stop_at < 0:
             said, _ = statements_of(meeting.one, reset)
@@ -171,7 +171,7 @@ def test_a_publication_and_a_reset_at_once_leave_no_coverage_without_rows(story:
 def test_a_reset_waits_for_a_publication_that_began_first(story: Story, meeting: Meeting) -> None:
     begun(story)
     lease = story.lease((20, 30))
-    epoch = story.state.intend(lease, story.frontier(lease), None, "")
+    epoch = story.state.attempts.intend(lease, story.frontier(lease), None, "")
     publish = publishing(story, lease, story.commit(lease, epoch))
     came = meeting.preempt(publish, begin_again(story.generation().no), 2)
     assert (came.waited, came.first, came.second) == (True, None, "done")
@@ -195,7 +195,7 @@ def test_an_eager_cascade_and_a_publication_in_the_middle_end_as_if_one_came_fir
     locked = said.index("lock_kept_generations")
     for stop_at in (locked, locked + 1, said.index("insert_target"), len(said) - 1):
         lease = story.lease((0, 10), model="core.b")
-        epoch = story.state.intend(lease, story.frontier(lease), None, "")
+        epoch = story.state.attempts.intend(lease, story.frontier(lease), None, "")
         commit = story.commit(lease, epoch, changed=False)
         came = meeting.preempt(eager, publishing(story, lease, commit), stop_at)
         assert came.waited == (stop_at > locked)
@@ -280,6 +280,6 @@ def answers(story: Story, snapshot: int) -> list[Act]:
     found: list[Act] = []
     for model in ("core.a", "core.c"):
         lease = story.lease((0, 10), model=model)
-        epoch = story.state.intend(lease, frontier, None, "")
+        epoch = story.state.attempts.intend(lease, frontier, None, "")
         found.append(publishing(story, lease, replace(story.commit(lease, epoch, changed=False), frontier=frontier)))
     return found

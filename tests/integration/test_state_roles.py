@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = itertools.count(1)
 SEEN = SourceRecord("raw.events", "t", 1, None, {}, 0, 10, 1, 1, None, None, datetime(2026, 1, 1, tzinfo=UTC), None)
-PARTS = ("sources", "queue", "workers", "control", "history")
+PARTS = ("sources", "queue", "workers", "control", "attempts", "history")
 LIFE = {"close", "open", "migrated", "server_version"}
 
 
@@ -51,9 +51,8 @@ def reads(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], ob
         "history.attempts": lambda: state.history.attempts([lease.task]),
         "workers.alive": state.workers.alive,
         "queue.unheard_claim": lambda: state.queue.unheard_claim("w", [lease.task]),
-        "completed": lambda: state.completed(lease),
+        "attempts.completed": lambda: state.attempts.completed(lease),
         "owned": lambda: state.owned([lease.uuid]),
-        "fold": lambda: state.fold(lease.generation),  # there is too little to do it
         "wait_change": lambda: state.wait_change(0),
     }
 
@@ -63,7 +62,7 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
     scope, no = ranges((0, 10)), lease.generation
 
     def publish() -> None:
-        with state.publishing(lease):
+        with state.attempts.publishing(lease):
             raise AssertionError("a reader publishes")
 
     def reset() -> None:
@@ -94,8 +93,8 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
         "workers.say_stopping": lambda: state.workers.say_stopping("w"),
         "workers.heartbeat": lambda: state.workers.heartbeat([lease]),
         "history.keep_log": lambda: state.history.keep_log(lease, ""),
-        "intend": lambda: state.intend(lease, {}, None, ""),
-        "publishing": publish,
+        "attempts.intend": lambda: state.attempts.intend(lease, {}, None, ""),
+        "attempts.publishing": publish,
         "accept_snapshot": lambda: state.accept_snapshot(no, 1, 2),
         "judged": lambda: state.judged(story.generation(), 1),
         "forget_table": lambda: state.forget_table(no, 1),

@@ -34,7 +34,7 @@ def must(story: Story) -> SuspensionRecord:
 
 
 def read(story: Story, lease: Lease, snapshot: int = 1) -> Lease:
-    story.state.intend(lease, story.frontier(lease, snapshot), None, "")
+    story.state.attempts.intend(lease, story.frontier(lease, snapshot), None, "")
     return lease
 
 

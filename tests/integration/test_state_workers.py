@@ -114,7 +114,7 @@ def test_a_lease_that_is_just_being_published_keeps_no_other_from_being_extended
     beating = story.connect()
     beating.database.connection.execute("set lock_timeout = '100ms'")
     before = leases(story)
-    with story.connect().publishing(slow):
+    with story.connect().attempts.publishing(slow):
         assert beating.workers.heartbeat([slow, quick]) == ()
     after = leases(story)
     assert after[slow.task] == before[slow.task]

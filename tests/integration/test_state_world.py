@@ -156,7 +156,7 @@ def test_what_was_open_at_one_look_is_seen_at_the_next(story: Story) -> None:
     """A transaction may have begun before a look and end after it: its number is older than what was seen."""
     writing, looking = story.connect(), story.connect()
     lease = story.lease((0, 10))
-    with writing.publishing(lease) as publication:
+    with writing.attempts.publishing(lease) as publication:
         publication.record(story.commit(lease, 0), story.cost, "interval", ())
         story.enqueue(story.order((50, 60), model="core.b"))
         assert looking.world().work["core.b"].queued == 1
@@ -168,7 +168,7 @@ def test_what_was_open_at_one_look_is_seen_at_the_next(story: Story) -> None:
 def test_control_by_the_newest_transaction_seen_an_older_one_would_be_missed(story: Story) -> None:
     writing, looking = story.connect(), story.connect()
     lease = story.lease((0, 10))
-    with writing.publishing(lease) as publication:
+    with writing.attempts.publishing(lease) as publication:
         publication.record(story.commit(lease, 0), story.cost, "interval", ())
         story.enqueue(story.order((50, 60), model="core.b"))
         looking.world()
@@ -281,7 +281,7 @@ def test_a_fold_neither_waits_for_a_publication_nor_holds_one_up(story: Story) -
     """Summing up half a million parts takes a while: it must not be done behind the generation's lock."""
     story.build((0, 10))
     other, lease = story.connect(), story.lease((10, 20))
-    with story.state.publishing(lease) as publication:
+    with story.state.attempts.publishing(lease) as publication:
         publication.record(story.commit(lease, 0), story.cost, "interval", ())
         assert folding.fold(other.database, lease.generation, after_rows=1)
         assert story.execute("select covered from folded") == [([0, 10],)], "what is not committed yet is not in it"

@@ -182,7 +182,7 @@ class Trial(Account):
     def intend(self, lease: Lease, by: int | None = None) -> None:
         state, entry = self._hand(lease, by), self.tasks[lease.task]
         with self.refused(lease):
-            epoch = state.intend(lease, _frontier(lease), None, "")
+            epoch = state.attempts.intend(lease, _frontier(lease), None, "")
             assert epoch == self.builds[entry.generation].epoch
             entry.intents[lease.attempt] = epoch
 
@@ -246,7 +246,7 @@ class Trial(Account):
     def ask(self, lease: Lease) -> None:
         """Whoever lost the answer gets the stored outcome of its very attempt, as often as it asks."""
         with self.unchanged():
-            found = self.story.state.completed(lease)
+            found = self.story.state.attempts.completed(lease)
         known = self.stored.get(lease.token) if self._is_genuine(lease) else None
         assert (found and (found.outcome, found.snapshot)) == known
 
@@ -260,7 +260,7 @@ class Trial(Account):
 
     def _publish_in_vain(self, state: State, lease: Lease, how: How) -> None:
         try:
-            with state.publishing(lease) as publication:
+            with state.attempts.publishing(lease) as publication:
                 if how == "crash":
                     commit = self._commit(lease, self.builds[lease.generation], lease.epoch)
                     publication.record(commit, self.story.cost, "interval", ())

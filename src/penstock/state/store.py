@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime
 from uuid import UUID
 
-from penstock.errors import ConflictError
 from penstock.planner.change.pins import InputChange
 from penstock.state import apply, pruning, world
 from penstock.state.database import migrate, roles, wakeup
 from penstock.state.database.connection import Database
 from penstock.state.history import History
-from penstock.state.progress import audit, events, folding, invalidation, publication, reopenings, resetting
+from penstock.state.progress import audit, events, invalidation, reopenings, resetting
 from penstock.state.progress.invalidation import Invalidation
+from penstock.state.progress.publication import Attempts
 from penstock.state.queue.control import Control
 from penstock.state.queue.queue import Queue
 from penstock.state.queue.workers import Workers
@@ -22,7 +22,6 @@ from penstock.state.sources import Sources
 from penstock.state.world import Memory
 from penstock.values.intervals import IntervalSet
 from penstock.values.records import (
-    AttemptRecord,
     Cause,
     Change,
     ConsumerImpact,
@@ -32,7 +31,6 @@ from penstock.values.records import (
     ReopeningRecord,
     StateView,
 )
-from penstock.values.tasks import Frontier, Lease
 
 
 class State:
@@ -44,6 +42,7 @@ class State:
         self.queue = Queue(database)
         self.workers = Workers(database)
         self.control = Control(database)
+        self.attempts = Attempts(database)
         self.history = History(database)
         self._memory = Memory()
         self._remembered_on = database.connection
@@ -135,23 +134,7 @@ class State:
             self._remembered_on = connection
         return self._memory
 
-    # publishing
-
-    def intend(self, lease: Lease, frontier: Frontier, base_snapshot: int | None, staging: str) -> int:
-        return publication.intend(self.database, lease, frontier, base_snapshot, staging)
-
-    @contextmanager
-    def publishing(self, lease: Lease) -> Iterator[publication.Publication]:
-        with publication.publishing(self.database, lease) as publishing:
-            yield publishing
-        with suppress(ConflictError):  # it is published; somebody else's publication can fold
-            self.fold(lease.generation)
-
-    def completed(self, lease: Lease) -> AttemptRecord | None:
-        return publication.completed(self.database, lease)
-
-    def fold(self, generation: int) -> None:
-        folding.fold(self.database, generation)
+    # tables
 
     def owned(self, tasks: Collection[UUID]) -> dict[UUID, bool]:
         """Those of `tasks` that are active or were accepted, and whether they were."""

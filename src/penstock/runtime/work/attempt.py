@@ -174,7 +174,7 @@ def _naming(prepared: Job) -> Iterator[None]:
 def _intend(bench: AttemptContext, lease: Lease, prepared: Job, generation: Generation) -> None:
     staging = f"{lease.uuid}/{lease.attempt}"
     base = generation.accepted_snapshot
-    bench.patiently(lease, lambda: bench.state.intend(lease, prepared.frontier, base, staging))
+    bench.patiently(lease, lambda: bench.state.attempts.intend(lease, prepared.frontier, base, staging))
 
 
 def _prepare(
@@ -260,7 +260,7 @@ class _Publishing:
         bench, lease = self.bench, self.lease
         if self.outcome is not None and _accepted(bench.state, lease):
             return self.outcome
-        with bench.state.publishing(lease) as publication:
+        with bench.state.attempts.publishing(lease) as publication:
             bench.step("locked")
             bench.holding.require(lease)
             found = bench.engine.publish(staged, bench.step)
@@ -279,7 +279,7 @@ def _spent(staged: Staged, commit: Commit) -> Cost:
 
 def _accepted(state: State, lease: Lease) -> bool:
     """Whether this very attempt was recorded, although nobody heard the answer."""
-    ended = state.completed(lease)
+    ended = state.attempts.completed(lease)
     return ended is not None and ended.outcome == "succeeded"
 
 
@@ -291,7 +291,7 @@ def _accept(bench: AttemptContext, lease: Lease, commit: Commit) -> Commit:
         nonlocal asked
         if not asked or not _accepted(bench.state, lease):
             asked = True
-            with bench.state.publishing(lease) as publication:
+            with bench.state.attempts.publishing(lease) as publication:
                 publication.record(commit, Cost(), "adopted", ())
         return commit
 

@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
 from psycopg.types.json import Jsonb
 
-from penstock.errors import ErrorClass, LeaseLostError
+from penstock.errors import ConflictError, ErrorClass, LeaseLostError
 from penstock.state.database.connection import Database
-from penstock.state.progress import pins
+from penstock.state.progress import folding, pins
 from penstock.state.progress.audit import forget
 from penstock.state.progress.invalidation import Invalidation, StaleRange, answer_targets, find_stale, own_news, store
 from penstock.state.queue.tasks import fence
 from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.records import AttemptRecord, GenerationHead
 from penstock.values.tasks import Commit, Cost, Frontier, Lease, PinRecord
-
-
-def intend(database: Database, lease: Lease, frontier: Frontier, base_snapshot: int | None, staging: str) -> int:
-    """Store what the attempt is about to read; the epoch says which wishes came before it."""
-    with database.transaction():
-        fence(database, lease)
-        epoch = database.value(
-            "intend",
-            int,
-            task=lease.task,
-            attempt=lease.attempt,
-            generation=lease.generation,
-            inputs=pins.stored(frontier),
-            base_snapshot=base_snapshot,
-            staging=staging,
-        )
-    if epoch is None:
-        raise LeaseLostError(f"attempt {lease.attempt} of task {lease.task} has ended already")
-    return epoch
 
 
 @dataclass(slots=True)
@@ -177,25 +158,47 @@ class _NothingRecorded(Exception):  # noqa: N818  a way out, not an error
     """Rolls the transaction back."""
 
 
-@contextmanager
-def publishing(database: Database, lease: Lease) -> Iterator[Publication]:
-    """Lock the generation, fence the task, and commit what the caller recorded; nothing recorded, nothing kept."""
-    try:
-        with database.transaction():
-            head = database.one("lock_generation_head", GenerationHead, generation=lease.generation)
-            fence(database, lease)
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    _database: Database
+
+    def intend(self, lease: Lease, frontier: Frontier, base_snapshot: int | None, staging: str) -> int:
+        """Store what the attempt is about to read; the epoch says which wishes came before it."""
+        with self._database.transaction():
+            fence(self._database, lease)
+            epoch = self._database.value(
+                "intend",
+                int,
+                task=lease.task,
+                attempt=lease.attempt,
+                generation=lease.generation,
+                inputs=pins.stored(frontier),
+                base_snapshot=base_snapshot,
+                staging=staging,
+            )
+        if epoch is None:
+            raise LeaseLostError(f"attempt {lease.attempt} of task {lease.task} has ended already")
+        return epoch
+
+    @contextmanager
+    def publishing(self, lease: Lease) -> Iterator[Publication]:
+        """Lock the generation, fence the task, and commit what the caller recorded; nothing recorded, nothing kept."""
+        with suppress(_NothingRecorded), self._database.transaction():
+            head = self._database.one("lock_generation_head", GenerationHead, generation=lease.generation)
+            fence(self._database, lease)
             assert head is not None  # noqa: S101  the task refers to it
-            publication = Publication(head, database, lease)
+            publication = Publication(head, self._database, lease)
             yield publication
             if not publication.recorded:
                 raise _NothingRecorded
-    except _NothingRecorded:
-        return
+        with suppress(ConflictError):  # it is published; somebody else's publication can fold
+            folding.fold(self._database, lease.generation)
 
-
-def completed(database: Database, lease: Lease) -> AttemptRecord | None:
-    """How this very attempt ended, for a worker that lost the answer; None while it is open."""
-    return database.one("completed_attempt", attempt_record, task=lease.task, attempt=lease.attempt, token=lease.token)
+    def completed(self, lease: Lease) -> AttemptRecord | None:
+        """How this very attempt ended, for a worker that lost the answer; None while it is open."""
+        return self._database.one(
+            "completed_attempt", attempt_record, task=lease.task, attempt=lease.attempt, token=lease.token
+        )
 
 
 def attempt_record(
