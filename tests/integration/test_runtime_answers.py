@@ -326,7 +326,7 @@ def test_verify_tells_wrong_from_behind(tmp_path: Path, dsn: str) -> None:
         DeltaTable(place).delete("n = 25")
         current = workspace.state.world().current["t.copy"]
         assert current.accepted_snapshot is not None
-        workspace.state.accept_snapshot(current.no, current.accepted_snapshot, DeltaTable(place).version())
+        workspace.state.generations.accept_snapshot(current.no, current.accepted_snapshot, DeltaTable(place).version())
         (row,) = verify_rows(verify(workspace, workspace.interval_models(()), 10, 40))
         assert (row["missing"], row["unexpected"], row["wrong"]) == (1, 0, [[20, 30]])
 

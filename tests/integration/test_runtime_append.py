@@ -63,7 +63,7 @@ def test_verify_finds_facts_that_are_missing_or_stored_twice(trial: Deployment) 
             head = DeltaTable(trial.place(name)).version()
             current = workspace.state.world().current[f"t.{name}"]
             assert current.accepted_snapshot is not None
-            workspace.state.accept_snapshot(current.no, current.accepted_snapshot, head)
+            workspace.state.generations.accept_snapshot(current.no, current.accepted_snapshot, head)
     found = {verdict.name: verdict for verdict in verdicts(trial)}
     assert (found["t.kept"].missing, found["t.kept"].unexpected, len(found["t.kept"].wrong)) == (1, 0, 1)
     assert (found["t.retracted"].missing, found["t.retracted"].unexpected) == (0, 1)

@@ -200,7 +200,7 @@ def test_rows_that_others_put_where_nothing_is_covered_are_found_by_verify(trial
     commit(trial.place("copy"), FAR)
     with trial.opened() as workspace:
         current = workspace.state.world().current["t.copy"]
-        workspace.state.accept_snapshot(
+        workspace.state.generations.accept_snapshot(
             current.no, current.accepted_snapshot or 0, (current.accepted_snapshot or 0) + 1
         )
         verdicts = verify(workspace, workspace.interval_models(("copy",)), None, None)
@@ -285,7 +285,7 @@ def with_accepted(trial: Deployment, rows: dict[str, list[int]]) -> None:
     with trial.opened() as workspace:
         current = workspace.state.world().current["t.copy"]
         accepted = current.accepted_snapshot or 0
-        workspace.state.accept_snapshot(current.no, accepted, accepted + 1)
+        workspace.state.generations.accept_snapshot(current.no, accepted, accepted + 1)
 
 
 def test_a_commit_that_may_have_touched_anything_takes_nothing_out(trial: Deployment) -> None:

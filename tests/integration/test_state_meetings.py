@@ -139,7 +139,7 @@ def lose_lock(story: Story, worker: str) -> None:
 
 
 def begin_again(state: State, generation: int) -> None:
-    with state.resetting(generation) as reset:
+    with state.generations.resetting(generation) as reset:
         reset.record(9)
 
 

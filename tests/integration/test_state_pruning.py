@@ -311,7 +311,7 @@ def replaced(story: Story, audited: int) -> tuple[bool, int]:
     story.execute("update generation set audited_snapshot = %s", audited)
     old(story)
     removed = story.state.prune(LONG)
-    return lease.uuid in story.state.owned([lease.uuid]), removed
+    return lease.uuid in story.state.generations.owned([lease.uuid]), removed
 
 
 def test_a_commit_that_was_not_audited_yet_is_still_known_as_ours(story: Story) -> None:

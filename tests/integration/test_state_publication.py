@@ -211,9 +211,9 @@ def snapshots(story: Story) -> tuple[int | None, int | None]:
 def test_a_forgotten_table_is_counted_from_its_new_beginning(story: Story) -> None:
     story.build((0, 10), (10, 20), snapshot=8)
     number = story.generation().no
-    story.state.forget_table(number, 7)
+    story.state.generations.forget_table(number, 7)
     assert snapshots(story) == (8, 8), "somebody has published since the table was missed"
-    story.state.forget_table(number, 8)
+    story.state.generations.forget_table(number, 8)
     assert snapshots(story) == (None, None)
     assert [one.digest for one in story.state.history.covers(number, ranges((0, 20)))] == [None, None]
     assert story.covered() == ranges((0, 20))
@@ -225,9 +225,9 @@ def judged_late(story: Story) -> tuple[int | None, int | None]:
     """A judgement of snapshot 9 that comes when the table of then is gone and another one lies in its place."""
     story.build((0, 10), (10, 20), snapshot=8)
     seen = story.generation()
-    story.state.forget_table(seen.no, 8)
+    story.state.generations.forget_table(seen.no, 8)
     story.build((0, 10), snapshot=1)
-    story.state.judged(seen, 9)
+    story.state.generations.judged(seen, 9)
     return snapshots(story)
 
 
@@ -238,9 +238,9 @@ def test_a_judgement_of_a_table_that_was_forgotten_changes_nothing(story: Story)
 def test_a_judgement_counts_once_for_the_table_that_was_seen(story: Story) -> None:
     story.build((0, 10), snapshot=8)
     seen = story.generation()
-    story.state.judged(seen, 9)
+    story.state.generations.judged(seen, 9)
     assert snapshots(story) == (8, 9)
-    story.state.judged(seen, 10)
+    story.state.generations.judged(seen, 10)
     assert snapshots(story) == (8, 9), "somebody has judged since"
 
 
@@ -302,7 +302,7 @@ def test_a_commit_of_somebody_else_below_ours_is_still_to_be_judged(story: Story
     story.build((10, 20), snapshot=3)
     story.build((20, 30), snapshot=4)
     assert snapshots(story) == (4, 1)
-    story.state.judged(story.generation(), 4)
+    story.state.generations.judged(story.generation(), 4)
     assert snapshots(story) == (4, 4)
     story.build((30, 40), snapshot=5)
     assert snapshots(story) == (5, 5)
@@ -356,9 +356,9 @@ def test_an_adopted_commit_fills_the_gap_that_it_left(story: Story) -> None:
 def test_the_same_rows_in_other_files_are_served_and_judged(story: Story) -> None:
     story.build((0, 10), snapshot=1)
     number = story.generation().no
-    story.state.accept_snapshot(number, 0, 9)
+    story.state.generations.accept_snapshot(number, 0, 9)
     assert snapshots(story) == (1, 1)
-    story.state.accept_snapshot(number, 1, 2)
+    story.state.generations.accept_snapshot(number, 1, 2)
     assert snapshots(story) == (2, 2)
 
 

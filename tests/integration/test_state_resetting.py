@@ -81,7 +81,7 @@ def test_a_reset_drops_everything_and_fences_off_who_was_running(story: Story) -
     story.enqueue(story.order((30, 40)))
     epoch = story.state.attempts.intend(lease, story.frontier(lease), None, "")
     no = story.generation().no
-    with story.state.resetting(no) as reset:
+    with story.state.generations.resetting(no) as reset:
         assert (reset.covered, reset.generation.accepted_snapshot) == (ranges((0, 20)), 1)
         reset.record(7)
     with pytest.raises(LeaseLostError):
@@ -97,7 +97,7 @@ def rebuilt_empty(story: Story) -> IntervalSet:
     begun(story)
     story.build((0, 10), (10, 20), model="core.b", inputs=1)
     story.state.handle_events(none)
-    with story.state.resetting(story.generation().no) as reset:
+    with story.state.generations.resetting(story.generation().no) as reset:
         reset.record(7)
     story.publish(story.lease((0, 10), (10, 20)), changed=False)
     story.state.handle_events(same)
@@ -122,7 +122,7 @@ def test_a_reset_that_is_not_recorded_changes_nothing(story: Story) -> None:
     begun(story)
     lease = story.lease((20, 30))
     before = story.state.world().working
-    with story.state.resetting(story.generation().no):
+    with story.state.generations.resetting(story.generation().no):
         pass
     assert story.state.world().working == before
     story.publish(lease)
@@ -133,13 +133,13 @@ def test_a_table_that_is_not_worked_on_cannot_be_reset(story: Story) -> None:
     begun(story)
     old = story.generation().no
     story.execute("update generation set state = 'retired'")
-    with pytest.raises(StateError, match="not worked on"), story.state.resetting(old):
+    with pytest.raises(StateError, match="not worked on"), story.state.generations.resetting(old):
         raise AssertionError("it should not get here")
 
 
 def begin_again(no: int) -> Act:
     def act(state: State) -> object:
-        with state.resetting(no) as reset:
+        with state.generations.resetting(no) as reset:
             reset.record((reset.generation.accepted_snapshot or 0) + 1)
         return "done"
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = itertools.count(1)
 SEEN = SourceRecord("raw.events", "t", 1, None, {}, 0, 10, 1, 1, None, None, datetime(2026, 1, 1, tzinfo=UTC), None)
-PARTS = ("sources", "queue", "workers", "control", "attempts", "history")
+PARTS = ("sources", "queue", "workers", "control", "attempts", "generations", "history")
 LIFE = {"close", "open", "migrated", "server_version"}
 
 
@@ -52,7 +52,7 @@ def reads(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], ob
         "workers.alive": state.workers.alive,
         "queue.unheard_claim": lambda: state.queue.unheard_claim("w", [lease.task]),
         "attempts.completed": lambda: state.attempts.completed(lease),
-        "owned": lambda: state.owned([lease.uuid]),
+        "generations.owned": lambda: state.generations.owned([lease.uuid]),
         "wait_change": lambda: state.wait_change(0),
     }
 
@@ -66,11 +66,11 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
             raise AssertionError("a reader publishes")
 
     def reset() -> None:
-        with state.resetting(no):
+        with state.generations.resetting(no):
             raise AssertionError("a reader resets")
 
     def hold() -> None:
-        with state.holding(no):
+        with state.generations.holding(no):
             raise AssertionError("a reader keeps others from changing something")
 
     return {
@@ -95,16 +95,16 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
         "history.keep_log": lambda: state.history.keep_log(lease, ""),
         "attempts.intend": lambda: state.attempts.intend(lease, {}, None, ""),
         "attempts.publishing": publish,
-        "accept_snapshot": lambda: state.accept_snapshot(no, 1, 2),
-        "judged": lambda: state.judged(story.generation(), 1),
-        "forget_table": lambda: state.forget_table(no, 1),
+        "generations.accept_snapshot": lambda: state.generations.accept_snapshot(no, 1, 2),
+        "generations.judged": lambda: state.generations.judged(story.generation(), 1),
+        "generations.forget_table": lambda: state.generations.forget_table(no, 1),
         "invalidate": lambda: state.invalidate("core.a", scope, "", "reader"),
         "invalidate_all": lambda: state.invalidate_all({"core.a": scope}, "", "reader"),
         "ask_consumers": lambda: state.ask_consumers(
             InputChange("raw.events", None, "t", 1), scope, {"core.a": scope}, "", "reader"
         ),
-        "resetting": reset,
-        "holding": hold,
+        "generations.resetting": reset,
+        "generations.holding": hold,
         "handle_events": lambda: state.handle_events(lambda _model, _input, scope: scope),
         "control.pause": lambda: state.control.pause("core.a", "reader"),
         "control.resume": lambda: state.control.resume("core.a", "reader"),

@@ -93,14 +93,14 @@ class MemoryObserver:
             state.invalidate(
                 generation.model, generation.covered, "the table is gone", "audit", rows_unknown=True, cause="audit"
             )
-            state.forget_table(generation.no, generation.accepted_snapshot or 0)
+            state.generations.forget_table(generation.no, generation.accepted_snapshot or 0)
             return
         latest, audited = self.engine.snapshot(location).version, generation.audited_snapshot
         if latest == accepted == audited:
             return
         after = accepted if audited is None else audited
         found = [one for one in self.engine.snapshots(location)[after + 1 : latest + 1] if _judgeable(one)]
-        owned = state.owned([one.entry.task for one in found if one.entry.task is not None])
+        owned = state.generations.owned([one.entry.task for one in found if one.entry.task is not None])
         foreign = [one for one in found if one.entry.task is None or one.entry.task not in owned]
         for one in foreign:
             if scope := _scope(one) & generation.covered:
@@ -108,11 +108,11 @@ class MemoryObserver:
                 word = one.entry.operation
                 state.invalidate(generation.model, scope, word, "audit", key=key, rows_unknown=True, cause="audit")
         if not found and accepted < latest:
-            state.accept_snapshot(generation.no, accepted, latest)
+            state.generations.accept_snapshot(generation.no, accepted, latest)
             return
         pending = [one.version for one in found if one.entry.task is not None and owned.get(one.entry.task) is False]
         if not pending or latest == accepted:
-            state.judged(generation, min([latest + 1, *pending]) - 1)
+            state.generations.judged(generation, min([latest + 1, *pending]) - 1)
 
 
 def unknown(name: str) -> SourceRecord:

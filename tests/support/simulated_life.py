@@ -271,7 +271,7 @@ class Life:
         if one is None or one.accepted_snapshot is None:
             return
         sim.tell(f"somebody resets {name}")
-        with sim.state.resetting(one.no, "somebody") as resetting:
+        with sim.state.generations.resetting(one.no, "somebody") as resetting:
             resetting.record(sim.engine.delete(sim.site.table(one.location), EVERYTHING))
 
     def somebody_invalidates(self) -> None:

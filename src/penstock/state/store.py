@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from uuid import UUID
 
 from penstock.planner.change.pins import InputChange
 from penstock.state import apply, pruning, world
 from penstock.state.database import migrate, roles, wakeup
 from penstock.state.database.connection import Database
 from penstock.state.history import History
-from penstock.state.progress import audit, events, invalidation, reopenings, resetting
+from penstock.state.progress import events, invalidation, reopenings
+from penstock.state.progress.generations import Generations
 from penstock.state.progress.invalidation import Invalidation
 from penstock.state.progress.publication import Attempts
 from penstock.state.queue.control import Control
@@ -26,7 +25,6 @@ from penstock.values.records import (
     Change,
     ConsumerImpact,
     Definition,
-    GenerationHead,
     Reopened,
     ReopeningRecord,
     StateView,
@@ -43,6 +41,7 @@ class State:
         self.workers = Workers(database)
         self.control = Control(database)
         self.attempts = Attempts(database)
+        self.generations = Generations(database)
         self.history = History(database)
         self._memory = Memory()
         self._remembered_on = database.connection
@@ -134,30 +133,6 @@ class State:
             self._remembered_on = connection
         return self._memory
 
-    # tables
-
-    def owned(self, tasks: Collection[UUID]) -> dict[UUID, bool]:
-        """Those of `tasks` that are active or were accepted, and whether they were."""
-        return audit.owned(self.database, tasks)
-
-    def accept_snapshot(self, generation: int, expected: int, snapshot: int) -> None:
-        """Serve a newer snapshot that holds the same rows, unless somebody published meanwhile."""
-        audit.accept_snapshot(self.database, generation, expected, snapshot)
-
-    def judged(self, generation: GenerationHead, snapshot: int) -> None:
-        """Every commit up to `snapshot` was looked at, unless the generation's snapshots are others by now."""
-        audit.judged(self.database, generation, snapshot)
-
-    @contextmanager
-    def holding(self, generation: int) -> Iterator[IntervalSet]:
-        """What the generation covers, which nobody changes meanwhile."""
-        with audit.holding(self.database, generation) as covered:
-            yield covered
-
-    def forget_table(self, generation: int, expected: int) -> None:
-        """The table is gone: the next publish makes a new one."""
-        audit.forget_table(self.database, generation, expected)
-
     # change
 
     def invalidate(
@@ -221,12 +196,6 @@ class State:
         """
         wish = Invalidation(news, ranges, reason, actor, "manual", key, row_filter)
         return events.ask_consumers(self.database, wish, reach, keep=store)
-
-    @contextmanager
-    def resetting(self, generation: int, actor: str = "rerun") -> Iterator[resetting.Reset]:
-        """Begin again with an empty table, which the caller makes and then records."""
-        with resetting.resetting(self.database, generation, actor) as reset:
-            yield reset
 
     def reopened(self, generation: int, scope: IntervalSet) -> Reopened | None:
         """Since when some of `scope` is to be computed again."""

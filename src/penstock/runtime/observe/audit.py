@@ -201,13 +201,13 @@ def _judge(site: TableResolver, state: State, seen: TableSeen) -> Eviction | str
     strays = [commit for commit in foreign if _is_stray(commit, generation.covered)]
     pending = unadopted(found, owned)
     if not found and accepted < latest:
-        state.accept_snapshot(generation.no, accepted, latest)
+        state.generations.accept_snapshot(generation.no, accepted, latest)
     elif strays and not pending:
         scope = IntervalSet.of(part for commit in strays for part in commit.scope) - generation.covered
         return Eviction(model, generation, scope, tuple(commit.version for commit in strays), latest, tuple(asked))
     elif not pending or latest == accepted:
         upto = settled(latest, pending, strays)
-        state.judged(generation, upto)
+        state.generations.judged(generation, upto)
         if asked and upto != generation.audited_snapshot:  # else it is judged, and told, once more
             return f"{model.name}: {'; '.join(asked)}"
     return None  # else a task of ours is just being accepted; the next look goes on here
@@ -219,7 +219,7 @@ def _repaired(model: IntervalModel, scope: IntervalSet) -> str:
 
 
 def _owned(state: State, found: Sequence[ForeignCommit]) -> Mapping[UUID, bool]:
-    return state.owned([commit.task for commit in found if commit.task is not None])
+    return state.generations.owned([commit.task for commit in found if commit.task is not None])
 
 
 def _foreign(found: Sequence[ForeignCommit], owned: Mapping[UUID, bool]) -> list[ForeignCommit]:
@@ -272,13 +272,13 @@ def _evict(site: TableResolver, state: State, eviction: Eviction, ready: Staged 
     if isinstance(ready, HeadMoved):
         return None  # somebody else came between: the next look goes on from here
     if ready is None:
-        state.judged(generation, eviction.latest)
+        state.generations.judged(generation, eviction.latest)
         return None
-    with state.holding(generation.no) as covered:
+    with state.generations.holding(generation.no) as covered:
         # where a task has replaced them by now, the next look sees
         snapshot = None if eviction.scope & covered else evict(ready, storage)
         if snapshot is not None:
-            state.judged(generation, snapshot)
+            state.generations.judged(generation, snapshot)
     if snapshot is None:
         abandon(ready, storage)
         return None
@@ -305,7 +305,7 @@ def _is_stray(commit: ForeignCommit, covered: IntervalSet) -> bool:
 def _lost(state: State, model: IntervalModel, generation: Generation, accepted: int, reason: str) -> str:
     key = f"gone:{generation.id}:{generation.accepted_snapshot}:{generation.epoch}"
     state.invalidate(model.name, generation.covered, reason, "audit", key=key, rows_unknown=True, cause="audit")
-    state.forget_table(generation.no, accepted)
+    state.generations.forget_table(generation.no, accepted)
     return f"{model.name}: {reason}: it is rebuilt"
 
 

@@ -63,7 +63,7 @@ def reset(workspace: Workspace, asked: Resetting, actor: str) -> None:
 def _emptied(workspace: Workspace, asked: Resetting, actor: str, head: LoadedHead | None) -> bool:
     """One try on top of a head that was loaded before the lock is taken; without one it is loaded behind the lock."""
     generation, storage = asked.generation, workspace.project.settings.target.storage
-    with workspace.state.resetting(generation.no, actor) as resetting:
+    with workspace.state.generations.resetting(generation.no, actor) as resetting:
         workspace.step("locked")
         # as it stands under the lock: others may have published since somebody was asked
         emptying = Emptying(uuid4(), asked.model, str(generation.id), resetting.covered)

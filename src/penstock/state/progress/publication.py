@@ -12,7 +12,7 @@ from psycopg.types.json import Jsonb
 from penstock.errors import ConflictError, ErrorClass, LeaseLostError
 from penstock.state.database.connection import Database
 from penstock.state.progress import folding, pins
-from penstock.state.progress.audit import forget
+from penstock.state.progress.generations import forget
 from penstock.state.progress.invalidation import Invalidation, StaleRange, answer_targets, find_stale, own_news, store
 from penstock.state.queue.tasks import fence
 from penstock.values.intervals import EVERYTHING, IntervalSet

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from psycopg.types.json import Jsonb
 
-from penstock.errors import StateError
 from penstock.state.database.connection import Database
-from penstock.state.database.wakeup import wake_cancelled
-from penstock.state.progress import folding
-from penstock.state.queue.tasks import lock_active
 from penstock.values.intervals import IntervalSet
 from penstock.values.records import GenerationHead
-
-_REASON = "its table was emptied"
 
 
 @dataclass(slots=True)
@@ -55,33 +47,3 @@ class Reset:
             ranges=self.covered,
             told=Jsonb([]),
         )
-
-
-class _NothingRecorded(Exception):  # noqa: N818  a way out, not an error
-    """Rolls the transaction back."""
-
-
-@contextmanager
-def resetting(database: Database, generation: int, actor: str) -> Iterator[Reset]:
-    """Lock the generation and take its tasks away; the caller empties the table and records it, or nothing is kept.
-
-    Whoever runs one of the tasks is fenced off from the moment that this commits; until then it waits for the lock.
-    """
-    try:
-        with database.transaction():
-            head = database.one("lock_generation_head", GenerationHead, generation=generation)
-            if head is None or head.state not in ("building", "current"):
-                raise StateError(
-                    f"generation {generation} is not worked on",
-                    hint="another revision replaced it: penstock status shows what is there now",
-                )
-            lock_active(database, generations=[generation])
-            database.run("drop_tasks", generations=[generation], state="superseded", reason=_REASON)
-            reset = Reset(head, folding.read(database, [generation], {})[generation].covered, database)
-            yield reset
-            if not reset.recorded:
-                raise _NothingRecorded
-            database.run("audit", actor=actor, action="reset", subject=head.model, detail=Jsonb({}))
-            wake_cancelled(database)
-    except _NothingRecorded:
-        return
