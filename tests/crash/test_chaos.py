@@ -220,7 +220,7 @@ class Chaos:
             snapshot, start, end = one
             if snapshot <= seen:
                 for name in ("copy", "buckets"):
-                    workspace.state.invalidate(f"t.{name}", ranges((start, end)), "correction", "test")
+                    workspace.state.invalidations.invalidate(f"t.{name}", ranges((start, end)), "correction", "test")
                 self.corrections.remove(one)
         return f"{len(self.corrections)} corrections to tell of" if self.corrections else None
 

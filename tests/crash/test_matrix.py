@@ -289,7 +289,7 @@ def files_move_under_a_repair(stage: Stage, step: str) -> None:
 
     stage.residents.wait_until(seen, WAIT_SECONDS)
     with stage.trial.opened() as workspace:
-        workspace.state.invalidate("t.copy", ranges((0, 10)), "corrected", "test")
+        workspace.state.invalidations.invalidate("t.copy", ranges((0, 10)), "corrected", "test")
     sleeper = stage.asleep("worker", step)
     DeltaTable(stage.trial.place("copy")).optimize.compact()
     sleeper.go_on()

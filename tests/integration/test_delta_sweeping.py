@@ -201,7 +201,7 @@ def test_what_another_attempt_staged_stays_when_the_next_wrote_nothing(trial: De
     """The log does not keep that attempt from committing its files, should it only have been slow."""
     trial.run()
     with trial.opened() as workspace:
-        workspace.state.invalidate("t.copy", ranges((0, 10)), "test", "test")
+        workspace.state.invalidations.invalidate("t.copy", ranges((0, 10)), "test", "test")
     with pytest.raises(Killed):
         trial.run(step=Fault("staged", raising(Killed())))
     slow = unnamed(trial)

@@ -282,7 +282,7 @@ def test_of_many_partitions_the_first_are_named_and_all_are_counted(tmp_path: Pa
     made.run("cursor")
     made.land("numbers", [7])
     with made.opened() as workspace:
-        workspace.state.invalidate("t.cursor", ranges((0, 10)), "rerun", "alice")
+        workspace.state.invalidations.invalidate("t.cursor", ranges((0, 10)), "rerun", "alice")
         row = shown(workspace, "t.cursor")
         assert (row["cursor"], row["stale"], row["inputs"]) == (53, [[0, 10]], {"raw.numbers": 1})
         assert isinstance(row["stale_seconds"], int)

@@ -375,7 +375,7 @@ def test_a_rerun_inside_a_tidied_file_keeps_its_other_rows(
     trial.run()
     DeltaTable(str(trial.landing("numbers"))).update({"value": "n * 9"}, predicate="n >= 10 and n < 20")
     with trial.opened() as workspace:
-        workspace.state.invalidate("t.copy", ranges((10, 20)), "test", "test")
+        workspace.state.invalidations.invalidate("t.copy", ranges((10, 20)), "test", "test")
     assert trial.run().failed == 0
     wanted = [(n, n * (9 if 10 <= n < 20 else 7)) for n in range(40)]
     assert trial.rows("copy") == wanted
@@ -443,7 +443,7 @@ def test_a_commit_of_a_task_that_was_never_accepted_is_noticed(trial: Deployment
     landing = DeltaTable(str(trial.landing("numbers")))
     landing.update({"value": "n * 9"}, predicate="n < 10")
     with trial.opened() as workspace:
-        workspace.state.invalidate("t.copy", ranges((0, 10)), "test", "test")
+        workspace.state.invalidations.invalidate("t.copy", ranges((0, 10)), "test", "test")
     with pytest.raises(Killed):
         trial.run("copy", step=Fault("delta committed", raising(Killed())))
     # another revision takes the task away, and the old one comes back
@@ -475,7 +475,7 @@ def test_a_commit_that_was_still_to_be_adopted_is_judged_when_its_task_is_gone(t
     """Others published on top of it, so that it is served; what is computed in its place comes out equal."""
     DeltaTable(str(trial.landing("numbers"))).update({"value": "n * 9"}, predicate="n < 10")
     with trial.opened() as workspace:
-        workspace.state.invalidate("t.copy", ranges((0, 10)), "test", "test")
+        workspace.state.invalidations.invalidate("t.copy", ranges((0, 10)), "test", "test")
     published_on_top_of_what_is_to_be_adopted(trial)
     trial.model("copy", COPY.replace("value", "value + 1 as value"))
     with trial.opened() as workspace:
@@ -538,7 +538,7 @@ def test_rows_where_nothing_is_covered_wait_for_a_commit_that_is_still_to_be_ado
     """It stands above them, others published on top of it, and nobody has looked in between."""
     commit(trial.place("copy"), FAR)
     with trial.opened() as workspace:
-        workspace.state.invalidate("t.copy", ranges((0, 10)), "test", "test", rows_unknown=True)
+        workspace.state.invalidations.invalidate("t.copy", ranges((0, 10)), "test", "test", rows_unknown=True)
     DeltaTable(str(trial.landing("numbers"))).update({"value": "n * 9"}, predicate="n < 10")
     with monkeypatch.context() as patch:
         patch.setattr(runtime_run, "audit", lambda *_: ())
@@ -564,7 +564,7 @@ def damaged_under_an_attempt(trial: Deployment, at: str) -> None:
             look(other)
 
     with trial.opened() as workspace:
-        workspace.state.invalidate("t.copy", ranges((0, 10)), "test", "test")
+        workspace.state.invalidations.invalidate("t.copy", ranges((0, 10)), "test", "test")
     trial.run("copy", step=Fault(at, damage))
 
 

@@ -106,8 +106,8 @@ def test_a_model_with_a_gap_or_a_stale_range_that_nothing_works_on_is_never_ok(t
     assert str(shown["reason"]).startswith("gap [10, 20): waiting for t.share: ")
     with trial.opened() as workspace:
         workspace.state.control.pause("t.share", "test")
-        workspace.state.invalidate("t.share", ranges((30, 40)), "test", "test")
-        workspace.state.invalidate("t.child", ranges((30, 40)), "test", "test")
+        workspace.state.invalidations.invalidate("t.share", ranges((30, 40)), "test", "test")
+        workspace.state.invalidations.invalidate("t.child", ranges((30, 40)), "test", "test")
     shown = trial.status("t.child")
     assert (shown["health"], shown["stale"]) == ("blocked", [[30, 40]])
     assert str(shown["reason"]).startswith("stale: waiting for t.share: ")
@@ -271,7 +271,7 @@ def test_a_table_that_somebody_else_keeps_changing_is_a_conflict_that_costs_no_r
     trial.run()
     place = trial.place("copy")
     with trial.opened() as workspace:
-        workspace.state.invalidate("t.copy", ranges((0, 80)), "test", "test")
+        workspace.state.invalidations.invalidate("t.copy", ranges((0, 80)), "test", "test")
     fault = Fault("locked", lambda: commit(place, {"n": [5], "value": [0]}), times=6)
     summary = trial.run(step=fault)
     assert (summary.tasks, summary.failed) == (1, 0)

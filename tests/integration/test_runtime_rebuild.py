@@ -303,7 +303,7 @@ def test_what_changed_while_a_model_was_away_is_repaired_when_it_is_back(trial: 
     trial.run()
     commit(trial.landing("numbers"), {"n": range(40), "value": [n * 9 for n in range(40)]}, mode="overwrite")
     with trial.opened() as workspace:
-        workspace.state.invalidate("t.copy", ranges((0, 40)), "test", "test")
+        workspace.state.invalidations.invalidate("t.copy", ranges((0, 40)), "test", "test")
     trial.run()
     trial.model("last", LAST, "interval: 20")
     trial.run()

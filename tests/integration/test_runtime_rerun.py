@@ -197,7 +197,7 @@ def test_a_rerun_asked_for_twice_is_done_once_more(looked_up: Deployment) -> Non
 def test_a_rerun_that_was_only_recorded_is_done_by_the_next_run(looked_up: Deployment) -> None:
     multiplied(looked_up)
     with looked_up.opened() as workspace:
-        workspace.state.invalidate("t.copy", ranges((10, 20)), "rerun", "test")
+        workspace.state.invalidations.invalidate("t.copy", ranges((10, 20)), "rerun", "test")
     assert looked_up.stale("copy") == ranges((10, 20))
     looked_up.run()
     assert looked_up.rows("copy") == values(10, 20)
@@ -207,7 +207,7 @@ def test_a_rerun_that_was_only_recorded_is_done_by_the_next_run(looked_up: Deplo
 def test_b_20_a_rerun_that_is_killed_is_finished_by_the_next_run(chain: Deployment, step: str) -> None:
     corrected(chain, "n >= 10 and n < 20")
     with chain.opened() as workspace:
-        workspace.state.invalidate("t.copy", ranges((10, 20)), "rerun", "test")
+        workspace.state.invalidations.invalidate("t.copy", ranges((10, 20)), "rerun", "test")
     with pytest.raises(Killed):
         chain.run(step=Fault(step, raising(Killed())))
     assert chain.run().failed == 0
@@ -224,7 +224,7 @@ def test_a_rerun_asked_for_while_the_same_chunk_is_computed_is_not_lost(trial: D
     def wish() -> None:
         corrected(trial, "n >= 0")
         with trial.opened() as workspace:
-            workspace.state.invalidate("t.copy", ranges((0, 60)), "rerun", "test")
+            workspace.state.invalidations.invalidate("t.copy", ranges((0, 60)), "rerun", "test")
 
     trial.run(step=Fault("staged", wish))
     assert trial.chunks("copy") == [(0, 60), (0, 60)]

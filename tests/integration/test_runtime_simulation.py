@@ -88,7 +88,7 @@ class Story:
         self.values[start:end] = [n * factor for n in range(start, end)]
         with self.trial.opened() as workspace:
             for name in ("copy", "single", "buckets"):
-                workspace.state.invalidate(f"t.{name}", ranges((start, end)), "correction", "test")
+                workspace.state.invalidations.invalidate(f"t.{name}", ranges((start, end)), "correction", "test")
 
     def rerun(self) -> None:
         name, start = self.dice.choice(list(MODELS)), self.dice.randrange(len(self.values))

@@ -68,7 +68,7 @@ def test_a_new_connection_has_the_same_settings_and_reads_the_same_tables(story:
         lambda story: story.state.world(),
         lambda story: story.state.history.covers(1, ranges((0, 10))),
         lambda story: story.state.queue.claim("w"),
-        lambda story: story.state.invalidate("core.a", ranges((0, 1)), "", "me"),
+        lambda story: story.state.invalidations.invalidate("core.a", ranges((0, 1)), "", "me"),
         lambda story: story.state.check(),
     ],
 )

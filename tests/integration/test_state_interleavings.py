@@ -124,7 +124,7 @@ class TemplateContext:
         yield
 
     def wish(self) -> Actor:
-        self.story.state.invalidate("core.a", self.moved((5, 15)), "rerun", "me")
+        self.story.state.invalidations.invalidate("core.a", self.moved((5, 15)), "rerun", "me")
         self.account.wish(self.step, self.moved((5, 15)))
         yield
 

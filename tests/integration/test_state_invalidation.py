@@ -45,21 +45,21 @@ def both_built(story: Story) -> None:
 def test_a_rerun_marks_what_is_covered_and_no_more(story: Story) -> None:
     """B-20: the range may straddle, lie inside or equal what is stored."""
     story.build((80, 140))
-    story.state.invalidate("core.a", ranges((100, 200)), "rerun", "me")
+    story.state.invalidations.invalidate("core.a", ranges((100, 200)), "rerun", "me")
     assert story.stale() == ranges((100, 140))
-    story.state.invalidate("core.a", ranges((90, 95)), "rerun", "me")
+    story.state.invalidations.invalidate("core.a", ranges((90, 95)), "rerun", "me")
     assert story.stale() == ranges((90, 95), (100, 140))
-    story.state.invalidate("core.a", ranges((80, 140)), "rerun", "me")
+    story.state.invalidations.invalidate("core.a", ranges((80, 140)), "rerun", "me")
     assert story.stale() == story.covered() == ranges((80, 140))
 
 
 def test_the_same_key_asks_once(story: Story) -> None:
     story.build((0, 10))
-    first = story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me", key="k")
+    first = story.state.invalidations.invalidate("core.a", ranges((0, 10)), "rerun", "me", key="k")
     story.build((0, 10), snapshot=2)
-    assert story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me", key="k") == first
+    assert story.state.invalidations.invalidate("core.a", ranges((0, 10)), "rerun", "me", key="k") == first
     assert story.stale() == NOTHING
-    assert story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me", key="other") != first
+    assert story.state.invalidations.invalidate("core.a", ranges((0, 10)), "rerun", "me", key="other") != first
     assert story.stale() == ranges((0, 10))
 
 
@@ -67,7 +67,7 @@ def test_two_processes_with_the_same_key_ask_once(story: Story) -> None:
     story.build((0, 10))
     states = [story.connect() for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
-        numbers = set(pool.map(lambda one: one.invalidate("core.a", ranges((0, 10)), "r", "me", key="k"), states))
+        numbers = set(pool.map(lambda one: one.invalidations.invalidate("core.a", ranges((0, 10)), "r", "me", key="k"), states))
     assert len(numbers) == 1
     assert story.generation().epoch == 1
 
@@ -78,13 +78,13 @@ def test_every_table_that_could_still_be_served_is_marked(story: Story) -> None:
     story.state.apply("r2", b"", {}, story.definitions(a="new"))
     story.build((0, 10))
     story.state.cutover(["core.a", "core.b"])
-    story.state.invalidate("core.a", ranges((0, 5)), "rerun", "me")
+    story.state.invalidations.invalidate("core.a", ranges((0, 5)), "rerun", "me")
     marked = story.execute("select generation from coverage where kind = 'stale' order by 1")
     assert marked == [(old,), (story.generation().no,)]
 
 
 def test_an_invalidation_of_nothing_is_closed_at_once(story: Story) -> None:
-    story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me")
+    story.state.invalidations.invalidate("core.a", ranges((0, 10)), "rerun", "me")
     assert story.execute("select closed_at is not null from invalidation") == [(True,)]
 
 
@@ -93,7 +93,7 @@ def test_an_invalidation_of_nothing_is_closed_at_once(story: Story) -> None:
 
 def test_a_changed_parent_marks_its_consumer(story: Story) -> None:
     both_built(story)
-    story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me")
+    story.state.invalidations.invalidate("core.a", ranges((0, 10)), "rerun", "me")
     story.build((0, 10), snapshot=2)
     assert story.stale("core.b") == NOTHING
     assert handle(story) == 1
@@ -105,7 +105,7 @@ def test_a_changed_parent_marks_its_consumer(story: Story) -> None:
 
 def test_the_mapping_of_the_caller_decides_the_reach(story: Story) -> None:
     both_built(story)
-    story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me")
+    story.state.invalidations.invalidate("core.a", ranges((0, 10)), "rerun", "me")
     story.build((0, 10), snapshot=2)
     asked: list[tuple[str, str, IntervalSet]] = []
 
@@ -121,7 +121,7 @@ def test_the_mapping_of_the_caller_decides_the_reach(story: Story) -> None:
 def test_coverage_from_a_newer_snapshot_is_left_alone(story: Story) -> None:
     """The consumer had read snapshot 2 already when the news of snapshot 2 was handled."""
     both_built(story)
-    story.state.invalidate("core.a", ranges((0, 20)), "rerun", "me")
+    story.state.invalidations.invalidate("core.a", ranges((0, 20)), "rerun", "me")
     story.build((0, 10), (10, 20), snapshot=2)
     story.build((0, 10), model="core.b", inputs=2)
     handle(story)
@@ -131,7 +131,7 @@ def test_coverage_from_a_newer_snapshot_is_left_alone(story: Story) -> None:
 def test_new_coverage_over_old_counts_and_not_the_other_way_round(story: Story) -> None:
     both_built(story)
     story.build((0, 10), model="core.b", inputs=5)
-    story.state.invalidate("core.a", ranges((0, 20)), "rerun", "me")
+    story.state.invalidations.invalidate("core.a", ranges((0, 20)), "rerun", "me")
     story.build((0, 10), (10, 20), snapshot=4)
     handle(story)
     assert story.stale("core.b") == ranges((10, 20))
@@ -170,7 +170,7 @@ def build_from(story: Story, member: str, *, news_of: str = "") -> IntervalSet:
     handle(story)
     story.record(lease, replace(story.commit(lease, epoch), frontier=frontier))
     running = story.stale("core.b")
-    story.state.invalidate(news_of, ranges((0, 10)), "rerun", "me")
+    story.state.invalidations.invalidate(news_of, ranges((0, 10)), "rerun", "me")
     again = story.lease((0, 10), model=news_of)
     story.record(again, replace(story.commit(again, 9, snapshot=6), frontier={}))
     handle(story)
@@ -192,7 +192,7 @@ def test_news_while_the_consumer_runs_is_not_lost(story: Story) -> None:
     handle(story)
     lease = story.lease((0, 10), model="core.b")
     epoch = story.state.attempts.intend(lease, story.frontier(lease, 1), None, "")
-    story.state.invalidate("core.a", ranges((0, 5)), "rerun", "me")
+    story.state.invalidations.invalidate("core.a", ranges((0, 5)), "rerun", "me")
     story.build((0, 5), snapshot=2)
     handle(story)
     story.record(lease, story.commit(lease, epoch, inputs=1))
@@ -201,7 +201,7 @@ def test_news_while_the_consumer_runs_is_not_lost(story: Story) -> None:
 
 def test_a_running_consumer_that_already_reads_the_news_is_fresh(story: Story) -> None:
     story.build((0, 10), snapshot=1)
-    story.state.invalidate("core.a", ranges((0, 5)), "rerun", "me")
+    story.state.invalidations.invalidate("core.a", ranges((0, 5)), "rerun", "me")
     story.build((0, 5), snapshot=2)
     lease = story.lease((0, 10), model="core.b")
     epoch = story.state.attempts.intend(lease, story.frontier(lease, 2), None, "")
@@ -212,7 +212,7 @@ def test_a_running_consumer_that_already_reads_the_news_is_fresh(story: Story) -
 
 def test_a_crash_between_publish_and_handling_is_harmless(story: Story) -> None:
     both_built(story)
-    story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me")
+    story.state.invalidations.invalidate("core.a", ranges((0, 10)), "rerun", "me")
     story.build((0, 10), snapshot=2)
     story.state.close()
     story.state = story.connect()
@@ -224,7 +224,7 @@ def test_a_crash_between_publish_and_handling_is_harmless(story: Story) -> None:
 
 def test_the_same_news_again_marks_nothing_that_was_done_since(story: Story) -> None:
     both_built(story)
-    story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me")
+    story.state.invalidations.invalidate("core.a", ranges((0, 10)), "rerun", "me")
     story.build((0, 10), snapshot=2)
     story.execute("create temp table kept as select * from event")
     handle(story)
@@ -248,7 +248,7 @@ def test_several_processes_handle_each_event_once(story: Story) -> None:
 def test_a_poisoned_event_does_not_hold_up_the_others_and_ends(story: Story) -> None:
     """B-44; and what cannot be mapped counts as everything, so that no consumer stays wrong in silence."""
     both_built(story)
-    story.state.invalidate("core.a", ranges((0, 20)), "rerun", "me")
+    story.state.invalidations.invalidate("core.a", ranges((0, 20)), "rerun", "me")
     story.build((0, 10), snapshot=2)
     story.build((10, 20), snapshot=3)
 
@@ -295,7 +295,7 @@ def test_a_rebuild_that_was_taken_back_recomputes_nothing(story: Story) -> None:
 
 def test_news_of_a_table_that_gave_way_to_another_is_dropped(story: Story) -> None:
     both_built(story)
-    story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me")
+    story.state.invalidations.invalidate("core.a", ranges((0, 10)), "rerun", "me")
     story.build((0, 10), snapshot=2)
     story.state.apply("r2", b"", {}, story.definitions(a="new"))
     story.build((0, 10), (10, 20), snapshot=1)
@@ -439,7 +439,7 @@ def test_rows_that_somebody_else_may_have_changed_have_no_digest(story: Story) -
     commit = story.commit(lease, epoch)
     story.record(lease, replace(commit, chunks=tuple(replace(chunk, digest=(1, 2, 3)) for chunk in commit.chunks)))
     scope = ranges((0, 20))
-    story.state.invalidate("core.a", ranges((0, 5)), "a rerun trusts what is stored", "test")
+    story.state.invalidations.invalidate("core.a", ranges((0, 5)), "a rerun trusts what is stored", "test")
     assert [one.digest for one in story.state.history.covers(lease.generation, scope)] == [(1, 2, 3), (1, 2, 3)]
-    story.state.invalidate("core.a", ranges((0, 5)), "a foreign commit", "test", rows_unknown=True)
+    story.state.invalidations.invalidate("core.a", ranges((0, 5)), "a foreign commit", "test", rows_unknown=True)
     assert [one.digest for one in story.state.history.covers(lease.generation, scope)] == [None, (1, 2, 3)]

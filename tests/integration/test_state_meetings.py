@@ -55,7 +55,7 @@ class Meeting:
         lose_lock(story, "unlocked")
         story.build((0, 10), (10, 20))
         story.state.handle_events(same)
-        story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me")
+        story.state.invalidations.invalidate("core.a", ranges((0, 10)), "rerun", "me")
         generations = {"core.a": story.generation().no}
         lease, failing = story.lease((0, 10)), story.lease((20, 30), (30, 40))
         story.enqueue(story.order((40, 50)), story.order((50, 60)))
@@ -66,7 +66,7 @@ class Meeting:
         return {
             "publish": lambda state: story.record(lease, commit, state),
             "publish the other": lambda state: story.record(failing, failed, state),
-            "invalidate": lambda state: state.invalidate("core.a", changed, "again", "me") and None,
+            "invalidate": lambda state: state.invalidations.invalidate("core.a", changed, "again", "me") and None,
             "news": lambda state: state.handle_events(same),
             "reset": lambda state: begin_again(state, generations["core.a"]),
             "cancel": lambda state: state.control.cancel_task(lease.task, "me"),

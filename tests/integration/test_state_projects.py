@@ -127,7 +127,7 @@ def test_what_changed_above_a_removed_model_marks_the_table_it_keeps(story: Stor
     story.build((0, 10), model="core.b", inputs=1)
     source, a, b = story.definitions()
     story.state.apply("r2", b"", {}, (source, a))
-    story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me")
+    story.state.invalidations.invalidate("core.a", ranges((0, 10)), "rerun", "me")
     story.build((0, 10), snapshot=2)
 
     def not_asked(*_: object) -> object:

@@ -210,7 +210,7 @@ def old(story: Story, seconds: float = 2 * LONG) -> None:
 def test_a_model_that_is_computed_again_and_again_does_not_grow(story: Story) -> None:
     for _ in range(5):
         story.build((0, 10), (10, 20))
-        story.state.invalidate("core.a", ranges((0, 20)), "again", "me")
+        story.state.invalidations.invalidate("core.a", ranges((0, 20)), "again", "me")
     story.state.handle_events(lambda _model, _input, _scope: NOTHING)
     last = story.build((0, 10), (10, 20), inputs=4)
     known = story.state.history.covers(last.generation, EVERYTHING)
@@ -334,8 +334,8 @@ def test_without_that_rule_a_commit_of_ours_would_count_as_foreign(
 def test_buried_events_and_closed_invalidations_go_and_open_ones_stay(story: Story) -> None:
     story.build((0, 10))
     story.state.handle_events(lambda _model, _input, _scope: NOTHING)
-    story.state.invalidate("core.a", ranges((0, 5)), "open", "me")
-    story.state.invalidate("core.a", ranges((50, 60)), "closed", "me", key="k")
+    story.state.invalidations.invalidate("core.a", ranges((0, 5)), "open", "me")
+    story.state.invalidations.invalidate("core.a", ranges((50, 60)), "closed", "me", key="k")
     for name, dead in (("buried", True), ("waiting", False)):
         story.execute(
             "insert into event (id, kind, model, ranges, dead) values (%s, 'changed', 'core.a', '{[0,1)}', %s)",

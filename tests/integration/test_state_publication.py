@@ -135,7 +135,7 @@ def test_equal_rows_make_progress_and_no_news(story: Story) -> None:
 
 def test_an_invalidation_before_the_intent_is_answered(story: Story) -> None:
     story.build((0, 10))
-    number = story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me")
+    number = story.state.invalidations.invalidate("core.a", ranges((0, 10)), "rerun", "me")
     assert story.stale() == ranges((0, 10))
     story.build((0, 10), snapshot=2)
     assert (story.covered(), story.stale()) == (ranges((0, 10)), NOTHING)
@@ -145,10 +145,10 @@ def test_an_invalidation_before_the_intent_is_answered(story: Story) -> None:
 def invalidated_between(story: Story) -> IntervalSet:
     """Half of a running repair is invalidated after its inputs were fixed; what is stale when it has published."""
     story.build((0, 10))
-    story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me")
+    story.state.invalidations.invalidate("core.a", ranges((0, 10)), "rerun", "me")
     lease = story.lease((0, 10))
     epoch = story.state.attempts.intend(lease, story.frontier(lease), None, "")
-    number = story.state.invalidate("core.a", ranges((5, 10)), "again", "me")
+    number = story.state.invalidations.invalidate("core.a", ranges((5, 10)), "again", "me")
     story.record(lease, story.commit(lease, epoch))
     assert story.execute("select closed_at is null from invalidation where id = %s", number) == [(True,)]
     return story.stale()
@@ -170,7 +170,7 @@ def test_taking_the_published_range_out_of_stale_would_hide_it(story: Story, mon
 def test_a_range_that_was_never_covered_is_stale_when_its_inputs_changed_meanwhile(story: Story) -> None:
     lease = story.lease((0, 10))
     epoch = story.state.attempts.intend(lease, story.frontier(lease), None, "")
-    story.state.invalidate("core.a", ranges((0, 5)), "correction", "me")
+    story.state.invalidations.invalidate("core.a", ranges((0, 5)), "correction", "me")
     assert (story.covered(), story.stale()) == (NOTHING, NOTHING)
     story.record(lease, story.commit(lease, epoch))
     assert (story.covered(), story.stale()) == (ranges((0, 10)), ranges((0, 5)))
@@ -183,7 +183,7 @@ def test_an_adopted_commit_counts_from_the_attempt_that_made_it(story: Story) ->
     commit = story.commit(first, epoch, inputs=1, snapshot=1)
     story.advance(121)
     story.state.queue.reap()
-    story.state.invalidate("core.a", ranges((0, 5)), "correction", "me")
+    story.state.invalidations.invalidate("core.a", ranges((0, 5)), "correction", "me")
     second = story.claim()
     assert second.epoch > epoch
     story.state.attempts.intend(second, story.frontier(second, 2), None, "")
@@ -336,7 +336,9 @@ def test_rows_that_equal_those_of_a_commit_nobody_accepted_are_news_to_consumers
 def test_equal_rows_are_news_where_a_commit_was_found_that_nobody_accepted(story: Story) -> None:
     """Others may have published since, so that the numbers tell nothing any more."""
     story.build((0, 10), snapshot=1)
-    story.state.invalidate("core.a", ranges((0, 10)), "a commit that nobody accepted", "audit", cause="audit")
+    story.state.invalidations.invalidate(
+        "core.a", ranges((0, 10)), "a commit that nobody accepted", "audit", cause="audit"
+    )
     story.build((10, 20), snapshot=3)
     before = told(story)
     story.publish(story.lease((0, 10)), snapshot=3, changed=False)
@@ -382,7 +384,7 @@ def test_what_the_database_says_is_what_the_pure_functions_say(
         scope = ranges((10 * cell, 10 * (cell + 1)))
         if act == "invalidate":
             wide = ranges((10 * cell, 10 * (cell + width)))
-            story.state.invalidate("core.a", wide, "", "me")
+            story.state.invalidations.invalidate("core.a", wide, "", "me")
             covered, stale = invalidated(covered, stale, wide)
             open_ = {key: (lease, epoch, lost | wide) for key, (lease, epoch, lost) in open_.items()}
         elif act == "intend" and cell not in open_:

@@ -196,7 +196,7 @@ def test_what_came_before_a_wait_ends_it_at_once(story: Story, act: str) -> None
         "publish": lambda: story.publish(lease),
         "fail": lambda: story.state.queue.fail(lease, "engine", "no", story.cost),
         "release": lambda: story.state.queue.release(lease, "no"),
-        "invalidate": lambda: story.state.invalidate("core.a", ranges((0, 1)), "", "me"),
+        "invalidate": lambda: story.state.invalidations.invalidate("core.a", ranges((0, 1)), "", "me"),
     }
     acts[act]()
     waiter.world()

@@ -126,7 +126,7 @@ def test_rows_count_for_a_chunk_that_looks_back_at_them(story: Story) -> None:
 def test_the_newest_reason_comes_first_and_old_ones_are_left_out(story: Story) -> None:
     begun(story)
     for n in range(5):
-        story.state.invalidate("core.a", ranges((0, 5)), f"wish {n}", "me", row_filter="country = 'NO'")
+        story.state.invalidations.invalidate("core.a", ranges((0, 5)), f"wish {n}", "me", row_filter="country = 'NO'")
     found = story.state.reopenings(story.generation().no, ranges((0, 10)), limit=2)
     assert [(one.reason, one.cause, one.row_filter, one.rows) for one in found] == [
         ("wish 4", "rerun", "country = 'NO'", None),
@@ -198,7 +198,7 @@ def test_only_rows_of_sources_let_a_repair_wait(story: Story) -> None:
     first = story.state.world().reopened["core.a"]
     assert first.gathers
     story.advance(20)
-    story.state.invalidate("core.a", ranges((10, 15)), "rerun", "me")
+    story.state.invalidations.invalidate("core.a", ranges((10, 15)), "rerun", "me")
     both = story.state.world().reopened["core.a"]
     assert (both.since, both.gathers) == (first.since, False)
     assert both.latest > first.latest
@@ -225,7 +225,7 @@ def test_a_cascade_waits_for_nothing(story: Story) -> None:
     begun(story)
     story.build((0, 10), (10, 20), model="core.b")
     story.state.handle_events(none)
-    story.state.invalidate("core.a", ranges((0, 10)), "rerun", "me")
+    story.state.invalidations.invalidate("core.a", ranges((0, 10)), "rerun", "me")
     story.build((0, 10), snapshot=5)
     story.state.handle_events(same)
     assert story.state.world().reopened["core.b"].gathers is False
@@ -291,7 +291,7 @@ def test_consumers_that_were_removed_are_marked_by_what_is_known_of_them(story: 
 
 def test_the_same_key_about_another_table_is_another_wish(story: Story) -> None:
     begun(story)
-    story.state.invalidate("core.a", ranges((0, 5)), "rerun", "me", key="k")
+    story.state.invalidations.invalidate("core.a", ranges((0, 5)), "rerun", "me", key="k")
     story.state.sources.record(record(2), 1)
     done = story.state.ask_consumers(news(2), ranges((5, 9)), {"core.a": ranges((5, 9))}, "", "me", key="k")
     assert (done.recorded is not None, story.stale()) == (False, ranges((0, 9)))
@@ -381,7 +381,7 @@ def test_an_eager_cascade_marks_all_at_once(story: Story) -> None:
     begun(story)
     story.build((0, 10), (10, 20), model="core.b")
     story.state.handle_events(none)
-    asked = story.state.invalidate_all(
+    asked = story.state.invalidations.invalidate_all(
         {"core.a": ranges((0, 5)), "core.b": ranges((0, 15)), "core.x": NOTHING}, "rerun", "me"
     )
     assert (asked, story.stale(), story.stale("core.b")) == (2, ranges((0, 5)), ranges((0, 15)))

@@ -189,7 +189,7 @@ def test_an_eager_cascade_and_a_publication_in_the_middle_end_as_if_one_came_fir
     story.state.handle_events(none)
 
     def eager(state: State) -> object:
-        return state.invalidate_all({"core.a": ranges((0, 10)), "core.b": ranges((0, 20))}, "rerun", "me")
+        return state.invalidations.invalidate_all({"core.a": ranges((0, 10)), "core.b": ranges((0, 20))}, "rerun", "me")
 
     said, _ = statements_of(meeting.one, eager)
     locked = said.index("lock_kept_generations")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = itertools.count(1)
 SEEN = SourceRecord("raw.events", "t", 1, None, {}, 0, 10, 1, 1, None, None, datetime(2026, 1, 1, tzinfo=UTC), None)
-PARTS = ("sources", "queue", "workers", "control", "attempts", "generations", "history")
+PARTS = ("sources", "queue", "workers", "control", "attempts", "generations", "invalidations", "history")
 LIFE = {"close", "open", "migrated", "server_version"}
 
 
@@ -98,8 +98,8 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
         "generations.accept_snapshot": lambda: state.generations.accept_snapshot(no, 1, 2),
         "generations.judged": lambda: state.generations.judged(story.generation(), 1),
         "generations.forget_table": lambda: state.generations.forget_table(no, 1),
-        "invalidate": lambda: state.invalidate("core.a", scope, "", "reader"),
-        "invalidate_all": lambda: state.invalidate_all({"core.a": scope}, "", "reader"),
+        "invalidations.invalidate": lambda: state.invalidations.invalidate("core.a", scope, "", "reader"),
+        "invalidations.invalidate_all": lambda: state.invalidations.invalidate_all({"core.a": scope}, "", "reader"),
         "ask_consumers": lambda: state.ask_consumers(
             InputChange("raw.events", None, "t", 1), scope, {"core.a": scope}, "", "reader"
         ),
@@ -147,7 +147,7 @@ def lease(story: Story) -> Lease:
     """Some work done, some under way, some news, a worker, and a model that is suspended."""
     story.connect().workers.register("w", {"role": "worker"})
     done = story.build((0, 10))
-    story.state.invalidate("core.a", ranges((0, 5)), "wrong", "me")
+    story.state.invalidations.invalidate("core.a", ranges((0, 5)), "wrong", "me")
     story.enqueue(story.order((20, 30)))
     story.lease((10, 20), model="core.b")
     story.execute(

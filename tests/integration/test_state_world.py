@@ -83,7 +83,7 @@ def test_what_a_connection_remembers_is_what_a_new_one_reads(story: Story) -> No
     for i in (0, 2, 1):
         remembering.world()
         story.build((10 * i, 10 * i + 10))
-        story.state.invalidate("core.a", ranges((10 * i, 10 * i + 5)), "", "me")
+        story.state.invalidations.invalidate("core.a", ranges((10 * i, 10 * i + 5)), "", "me")
         assert remembering.world().working == story.connect().world().working
     folding.fold(story.state.database, story.generation().no, after_rows=1)
     story.build((0, 10))
@@ -141,7 +141,7 @@ def test_whatever_happens_a_look_that_remembers_sees_what_a_new_one_sees(story: 
         lambda: story.state.control.resume("core.a", "me"),
         lambda: story.state.control.pause("core.b", "me"),
         lambda: story.state.control.clear_holds("core.a"),
-        lambda: story.state.invalidate("core.a", ranges(chunk()), "", "me"),
+        lambda: story.state.invalidations.invalidate("core.a", ranges(chunk()), "", "me"),
         lambda: folding.fold(story.state.database, story.generation().no, after_rows=1),
         story.state.queue.reap,
         lambda: story.state.handle_events(lambda child, parent, changed: changed),
@@ -270,7 +270,7 @@ def test_a_fold_changes_nothing_but_where_it_is_read_from(story: Story) -> None:
     """B-4: whatever the order of folds and further rows, the sets are the same."""
     for i in range(4):
         story.build((10 * i, 10 * i + 10))
-        story.state.invalidate("core.a", ranges((10 * i + 2, 10 * i + 4)), "", "me")
+        story.state.invalidations.invalidate("core.a", ranges((10 * i + 2, 10 * i + 4)), "", "me")
         before = story.connect().world().working["core.a"]
         assert folding.fold(story.state.database, before.no, after_rows=1)
         assert story.connect().world().working["core.a"] == before
@@ -334,7 +334,7 @@ def test_one_interval_more_does_not_rewrite_a_million(story: Story) -> None:
     )
     written = story.execute("select xmin::text, ctid::text from folded")
     story.build((7, 9))
-    story.state.invalidate("core.a", ranges((0, 8)), "", "me")
+    story.state.invalidations.invalidate("core.a", ranges((0, 8)), "", "me")
     assert story.execute("select xmin::text, ctid::text from folded") == written
     assert story.execute("select count(*) from coverage") == [(2,)]
     held = story.connect().world().working["core.a"]
@@ -363,7 +363,7 @@ def test_a_later_cover_leaves_of_a_record_what_it_does_not_replace(story: Story)
 def test_a_mark_does_not_hide_a_record_and_a_drop_does(story: Story) -> None:
     no = story.generation().no
     story.build((0, 10), (10, 20))
-    story.state.invalidate("core.a", ranges((0, 20)), "", "me")
+    story.state.invalidations.invalidate("core.a", ranges((0, 20)), "", "me")
     assert len(story.state.history.covers(no, EVERYTHING)) == 2
     story.execute("insert into coverage (generation, kind, range) values (%s, 'drop', '[0,5)')", no)
     assert [one.left for one in story.state.history.covers(no, EVERYTHING)] == [ranges((5, 10)), ranges((10, 20))]

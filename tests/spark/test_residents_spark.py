@@ -221,9 +221,9 @@ def test_two_attempts_that_need_the_same_file_both_succeed(
         until(trial, lambda world: world.sources["raw.events"].snapshot == landing.version())
         meeting.armed = True
         with trial.opened() as workspace:
-            workspace.state.invalidate("t.copy", ranges((20, 30)), "corrected", "test")
+            workspace.state.invalidations.invalidate("t.copy", ranges((20, 30)), "corrected", "test")
             eventually(lambda: meeting.written, 30)
-            workspace.state.invalidate("t.copy", ranges((0, 10)), "corrected", "test")
+            workspace.state.invalidations.invalidate("t.copy", ranges((0, 10)), "corrected", "test")
         wanted = [(n, n * 9 if n < 10 or 20 <= n < 30 else n * 7) for n in range(40)]
         eventually(lambda: trial.rows("copy") == wanted and not trial.stale("copy"), 60)
     assert meeting.written >= 3, "nobody had to keep other rows again"

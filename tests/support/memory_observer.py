@@ -90,7 +90,7 @@ class MemoryObserver:
     def _audit(self, site: TableResolver, state: State, generation: Generation, accepted: int) -> None:
         location = site.table(generation.location)
         if not self.engine.exists(location) or self.engine.snapshot(location).version < accepted:
-            state.invalidate(
+            state.invalidations.invalidate(
                 generation.model, generation.covered, "the table is gone", "audit", rows_unknown=True, cause="audit"
             )
             state.generations.forget_table(generation.no, generation.accepted_snapshot or 0)
@@ -106,7 +106,9 @@ class MemoryObserver:
             if scope := _scope(one) & generation.covered:
                 key = f"foreign:{self.engine.table_id(location)}:{one.version}:{scope}"
                 word = one.entry.operation
-                state.invalidate(generation.model, scope, word, "audit", key=key, rows_unknown=True, cause="audit")
+                state.invalidations.invalidate(
+                    generation.model, scope, word, "audit", key=key, rows_unknown=True, cause="audit"
+                )
         if not found and accepted < latest:
             state.generations.accept_snapshot(generation.no, accepted, latest)
             return

@@ -255,7 +255,7 @@ class Life:
     def somebody_reruns(self) -> None:
         name, window = self._model(), self._window("numbers", DAY)
         self.simulation.tell(f"somebody reruns {name} in {window}")
-        self.simulation.state.invalidate(name, window, "rerun", "somebody")
+        self.simulation.state.invalidations.invalidate(name, window, "rerun", "somebody")
 
     def somebody_reruns_all_below(self) -> None:
         """With all that hangs on it, whether rows differ or not."""
@@ -263,7 +263,7 @@ class Life:
         world = sim.state.world()
         scopes = carried(sim.site.graph, world, {name: window & covered(world, name)})
         sim.tell(f"somebody reruns {name} in {window} and all below: {sorted(scopes)}")
-        sim.state.invalidate_all(scopes, "rerun", "somebody", rows_unknown=True)
+        sim.state.invalidations.invalidate_all(scopes, "rerun", "somebody", rows_unknown=True)
 
     def somebody_resets(self) -> None:
         sim, name = self.simulation, self._model()

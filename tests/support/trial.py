@@ -77,7 +77,7 @@ class Trial(Account):
 
     def invalidate(self, model: str, start: int, end: int) -> None:
         scope = IntervalSet((start, end))
-        self.story.state.invalidate(model, scope, "rerun", "me")
+        self.story.state.invalidations.invalidate(model, scope, "rerun", "me")
         for no, build in self.builds.items():
             if self.model_of[no] == model:
                 running = (one.order.scope for one in self.entries if one.active and one.generation == no)

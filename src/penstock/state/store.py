@@ -10,9 +10,9 @@ from penstock.state import apply, pruning, world
 from penstock.state.database import migrate, roles, wakeup
 from penstock.state.database.connection import Database
 from penstock.state.history import History
-from penstock.state.progress import events, invalidation, reopenings
+from penstock.state.progress import events, reopenings
 from penstock.state.progress.generations import Generations
-from penstock.state.progress.invalidation import Invalidation
+from penstock.state.progress.invalidation import Invalidation, Invalidations
 from penstock.state.progress.publication import Attempts
 from penstock.state.queue.control import Control
 from penstock.state.queue.queue import Queue
@@ -21,7 +21,6 @@ from penstock.state.sources import Sources
 from penstock.state.world import Memory
 from penstock.values.intervals import IntervalSet
 from penstock.values.records import (
-    Cause,
     Change,
     ConsumerImpact,
     Definition,
@@ -42,6 +41,7 @@ class State:
         self.control = Control(database)
         self.attempts = Attempts(database)
         self.generations = Generations(database)
+        self.invalidations = Invalidations(database)
         self.history = History(database)
         self._memory = Memory()
         self._remembered_on = database.connection
@@ -134,45 +134,6 @@ class State:
         return self._memory
 
     # change
-
-    def invalidate(
-        self,
-        model: str,
-        scope: IntervalSet,
-        reason: str,
-        actor: str,
-        *,
-        key: str | None = None,
-        rows_unknown: bool = False,
-        cause: Cause = "rerun",
-        row_filter: str | None = None,
-    ) -> int:
-        """Ask every table of `model` that is kept to compute `scope` again; the number of the invalidation."""
-        return invalidation.invalidate(
-            self.database,
-            model,
-            scope,
-            reason,
-            actor,
-            key=key,
-            rows_unknown=rows_unknown,
-            cause=cause,
-            row_filter=row_filter,
-        )
-
-    def invalidate_all(
-        self,
-        scopes: Mapping[str, IntervalSet],
-        reason: str,
-        actor: str,
-        *,
-        rows_unknown: bool = False,
-        row_filter: str | None = None,
-    ) -> int:
-        """Ask several models in one transaction; how many had something to be asked."""
-        return invalidation.invalidate_all(
-            self.database, scopes, reason, actor, rows_unknown=rows_unknown, row_filter=row_filter
-        )
 
     def last_change(self, model: str, ranges: IntervalSet) -> InputChange | None:
         """The newest change of a source there that its log has shown."""

@@ -196,7 +196,9 @@ def _judge(site: TableResolver, state: State, seen: TableSeen) -> Eviction | str
     for commit in foreign:
         if scope := commit.scope & generation.covered:
             key = _key(seen.table_id, commit, scope)
-            state.invalidate(model.name, scope, _reason(commit), "audit", key=key, rows_unknown=True, cause="audit")
+            state.invalidations.invalidate(
+                model.name, scope, _reason(commit), "audit", key=key, rows_unknown=True, cause="audit"
+            )
             asked.append(f"{_reason(commit)}: {_repaired(model, scope)}")
     strays = [commit for commit in foreign if _is_stray(commit, generation.covered)]
     pending = unadopted(found, owned)
@@ -304,7 +306,9 @@ def _is_stray(commit: ForeignCommit, covered: IntervalSet) -> bool:
 
 def _lost(state: State, model: IntervalModel, generation: Generation, accepted: int, reason: str) -> str:
     key = f"gone:{generation.id}:{generation.accepted_snapshot}:{generation.epoch}"
-    state.invalidate(model.name, generation.covered, reason, "audit", key=key, rows_unknown=True, cause="audit")
+    state.invalidations.invalidate(
+        model.name, generation.covered, reason, "audit", key=key, rows_unknown=True, cause="audit"
+    )
     state.generations.forget_table(generation.no, accepted)
     return f"{model.name}: {reason}: it is rebuilt"
 

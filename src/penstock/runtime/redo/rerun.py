@@ -87,9 +87,9 @@ def record(workspace: Workspace, rerun: Rerun, actor: str) -> None:
         state.control.clear_holds(one.model)
     if rerun.eager:
         scopes = {one.model: one.scope for one in rerun.recompute}
-        state.invalidate_all(scopes, "rerun", actor, rows_unknown=True, row_filter=rerun.row_filter)
+        state.invalidations.invalidate_all(scopes, "rerun", actor, rows_unknown=True, row_filter=rerun.row_filter)
     else:
-        state.invalidate(
+        state.invalidations.invalidate(
             rerun.model, rerun.scope, "rerun", actor, rows_unknown=True, cause="rerun", row_filter=rerun.row_filter
         )
 

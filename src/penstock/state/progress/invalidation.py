@@ -52,50 +52,69 @@ class Invalidation:
     told: RowCounts = ()
 
 
-def invalidate(
-    database: Database,
-    model: str,
-    scope: IntervalSet,
-    reason: str,
-    actor: str,
-    *,
-    key: str | None = None,
-    rows_unknown: bool = False,
-    cause: Cause = "rerun",
-    row_filter: str | None = None,
-) -> int:
-    """Ask every generation of `model` that is not purged to compute `scope` again; the same key asks once.
+@dataclass(frozen=True, slots=True)
+class Invalidations:
+    _database: Database
 
-    With `rows_unknown` somebody else may have changed what is stored: equal rows can no longer be told by a digest.
-    """
-    wish = Invalidation(own_news(model), scope, reason, actor, cause, key, row_filter)
-    with database.transaction():
-        known = known_wish(database, model, key)
-        return known.id if known is not None else _ask(database, [wish], rows_unknown)[0]
+    def invalidate(
+        self,
+        model: str,
+        scope: IntervalSet,
+        reason: str,
+        actor: str,
+        *,
+        key: str | None = None,
+        rows_unknown: bool = False,
+        cause: Cause = "rerun",
+        row_filter: str | None = None,
+    ) -> int:
+        """Ask every generation of `model` that is not purged to compute `scope` again; the number of the invalidation.
 
+        The same key asks once. With `rows_unknown` somebody else may have changed what is stored: equal rows can no
+        longer be told by a digest.
+        """
+        wish = Invalidation(own_news(model), scope, reason, actor, cause, key, row_filter)
+        with self._database.transaction():
+            known = known_wish(self._database, model, key)
+            return known.id if known is not None else self._ask([wish], rows_unknown)[0]
 
-def invalidate_all(
-    database: Database,
-    scopes: Mapping[str, IntervalSet],
-    reason: str,
-    actor: str,
-    *,
-    rows_unknown: bool = False,
-    row_filter: str | None = None,
-) -> int:
-    """Ask several models at once, each to compute its own scope again; how many were asked.
+    def invalidate_all(
+        self,
+        scopes: Mapping[str, IntervalSet],
+        reason: str,
+        actor: str,
+        *,
+        rows_unknown: bool = False,
+        row_filter: str | None = None,
+    ) -> int:
+        """Ask several models in one transaction, each to compute its own scope again; how many were asked.
 
-    One invalidation for each: all are ordered by the epochs of their own generations, whatever they read.
-    """
-    wishes = [
-        Invalidation(own_news(model), scope, reason, actor, "rerun", row_filter=row_filter)
-        for model, scope in sorted(scopes.items())
-        if scope
-    ]
-    if wishes:
-        with database.transaction():
-            _ask(database, wishes, rows_unknown)
-    return len(wishes)
+        One invalidation for each: all are ordered by the epochs of their own generations, whatever they read.
+        """
+        wishes = [
+            Invalidation(own_news(model), scope, reason, actor, "rerun", row_filter=row_filter)
+            for model, scope in sorted(scopes.items())
+            if scope
+        ]
+        if wishes:
+            with self._database.transaction():
+                self._ask(wishes, rows_unknown)
+        return len(wishes)
+
+    def _ask(self, wishes: Sequence[Invalidation], rows_unknown: bool) -> list[int]:
+        database = self._database
+        names = [wish.news.model for wish in wishes]
+        generations = database.rows("lock_kept_generations", _of_model, models=names)
+        numbers = []
+        for wish in wishes:
+            own = [no for no, model in generations if model == wish.news.model]
+            marks = [find_stale(database, no, wish.ranges, lambda _: True) for no in own]
+            numbers.append(store(database, wish, marks))
+            if rows_unknown:
+                database.run("forget_digests", generations=own, ranges=wish.ranges)
+            note(database, wish)
+        database.run("wake")
+        return numbers
 
 
 def own_news(model: str) -> InputChange:
@@ -109,21 +128,6 @@ def known_wish(database: Database, model: str, key: str | None) -> Recorded | No
         return None
     database.run("lock_key", model=model, key=key)
     return database.one("known_invalidation", Recorded, model=model, key=key)
-
-
-def _ask(database: Database, wishes: Sequence[Invalidation], rows_unknown: bool) -> list[int]:
-    names = [wish.news.model for wish in wishes]
-    generations = database.rows("lock_kept_generations", _of_model, models=names)
-    numbers = []
-    for wish in wishes:
-        own = [no for no, model in generations if model == wish.news.model]
-        marks = [find_stale(database, no, wish.ranges, lambda _: True) for no in own]
-        numbers.append(store(database, wish, marks))
-        if rows_unknown:
-            database.run("forget_digests", generations=own, ranges=wish.ranges)
-        note(database, wish)
-    database.run("wake")
-    return numbers
 
 
 def note(database: Database, wish: Invalidation) -> None:
