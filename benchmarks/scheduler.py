@@ -22,6 +22,7 @@ from penstock.runtime.place.revisions import Revisions
 from penstock.runtime.place.workspace import Workspace, apply, open_workspace
 from penstock.runtime.plan.scheduler import Scheduler
 from penstock.runtime.process.metrics import Metrics
+from penstock.state.progress.events import Events
 from penstock.state.queue.queue import Queue
 from penstock.state.sources import Sources
 from penstock.state.store import State
@@ -43,7 +44,7 @@ PARTS = {
     "project": ((Revisions, "site"),),
     "world": ((State, "world"),),
     "look": ((Sources, "claim_looks"), (Sources, "record"), (Observer, "_observe")),
-    "settle": ((Queue, "reap"), (State, "handle_events")),
+    "settle": ((Queue, "reap"), (Events, "handle")),
     "diff": ((Triggers, "due"),),
     "enqueue": ((Queue, "enqueue"),),
     "audit": ((TableWatcher, "audit"),),

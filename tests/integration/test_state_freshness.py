@@ -85,7 +85,7 @@ class Play:
         yield
         self.observe()
         yield
-        self.story.state.handle_events(whole_cells)
+        self.story.state.events.handle(whole_cells)
         yield
 
     def claim(self) -> Lease | None:
@@ -120,7 +120,7 @@ class Play:
     def reconcile(self) -> None:
         """Until it is quiet."""
         self.observe()
-        self.story.state.handle_events(whole_cells)
+        self.story.state.events.handle(whole_cells)
         for _ in range(MOST_ROUNDS):
             before = len(self.made)
             for _ in self.work(in_one_breath=True):
@@ -193,7 +193,7 @@ class Stage:
             if position < CELL:
                 for _ in play.work(in_one_breath=True):
                     continue
-        play.story.state.handle_events(whole_cells)
+        play.story.state.events.handle(whole_cells)
         actors = cast(play)
         for actor in order:
             next(actors[actor])

@@ -119,7 +119,7 @@ class TemplateContext:
         assert self.story.state.sources.record(record(after), self.observed, Changed(changed))
         self.observed = after
         yield
-        self.story.state.handle_events(same)
+        self.story.state.events.handle(same)
         self.account.news(after, changed)
         yield
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def handle(story: Story) -> int:
-    return story.state.handle_events(same)
+    return story.state.events.handle(same)
 
 
 def record(snapshot: int | None, end: int = 100, table: str | None = "table-1") -> SourceRecord:
@@ -67,7 +67,9 @@ def test_two_processes_with_the_same_key_ask_once(story: Story) -> None:
     story.build((0, 10))
     states = [story.connect() for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
-        numbers = set(pool.map(lambda one: one.invalidations.invalidate("core.a", ranges((0, 10)), "r", "me", key="k"), states))
+        numbers = set(
+            pool.map(lambda one: one.invalidations.invalidate("core.a", ranges((0, 10)), "r", "me", key="k"), states)
+        )
     assert len(numbers) == 1
     assert story.generation().epoch == 1
 
@@ -113,7 +115,7 @@ def test_the_mapping_of_the_caller_decides_the_reach(story: Story) -> None:
         asked.append((child, parent, changed))
         return ranges((0, 20))
 
-    story.state.handle_events(widened)
+    story.state.events.handle(widened)
     assert asked == [("core.b", "core.a", ranges((0, 10)))]
     assert story.stale("core.b") == ranges((0, 20))
 
@@ -242,7 +244,7 @@ def test_several_processes_handle_each_event_once(story: Story) -> None:
         story.build((10 * i, 10 * i + 10), snapshot=i)
     states = [story.connect() for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
-        assert sum(pool.map(lambda one: one.handle_events(same), states)) == 12
+        assert sum(pool.map(lambda one: one.events.handle(same), states)) == 12
 
 
 def test_a_poisoned_event_does_not_hold_up_the_others_and_ends(story: Story) -> None:
@@ -257,12 +259,12 @@ def test_a_poisoned_event_does_not_hold_up_the_others_and_ends(story: Story) -> 
             raise KeyError("no such model")
         return changed
 
-    story.state.handle_events(poisoned)
+    story.state.events.handle(poisoned)
     assert story.stale("core.b") == ranges((10, 20))
     for round_ in range(1, events.MOST_TRIES + 1):
         assert story.state.world().events == 1
         story.advance(60.0 * round_)
-        story.state.handle_events(poisoned)
+        story.state.events.handle(poisoned)
     assert story.state.world().events == 0
     assert story.stale("core.b") == ranges((0, 20))
     assert story.execute("select dead, last_error from event") == [(True, "KeyError: 'no such model'")]

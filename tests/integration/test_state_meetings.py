@@ -54,7 +54,7 @@ class Meeting:
         story.state.sources.record(record(1), None)
         lose_lock(story, "unlocked")
         story.build((0, 10), (10, 20))
-        story.state.handle_events(same)
+        story.state.events.handle(same)
         story.state.invalidations.invalidate("core.a", ranges((0, 10)), "rerun", "me")
         generations = {"core.a": story.generation().no}
         lease, failing = story.lease((0, 10)), story.lease((20, 30), (30, 40))
@@ -67,7 +67,7 @@ class Meeting:
             "publish": lambda state: story.record(lease, commit, state),
             "publish the other": lambda state: story.record(failing, failed, state),
             "invalidate": lambda state: state.invalidations.invalidate("core.a", changed, "again", "me") and None,
-            "news": lambda state: state.handle_events(same),
+            "news": lambda state: state.events.handle(same),
             "reset": lambda state: begin_again(state, generations["core.a"]),
             "cancel": lambda state: state.control.cancel_task(lease.task, "me"),
             "cancel all": lambda state: state.control.cancel_model("core.a", "me"),

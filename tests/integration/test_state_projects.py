@@ -123,7 +123,7 @@ def test_a_removed_model_that_comes_back_different_is_rebuilt(story: Story) -> N
 
 def test_what_changed_above_a_removed_model_marks_the_table_it_keeps(story: Story) -> None:
     story.build((0, 10), snapshot=1)
-    story.state.handle_events(lambda _, __, changed: changed)
+    story.state.events.handle(lambda _, __, changed: changed)
     story.build((0, 10), model="core.b", inputs=1)
     source, a, b = story.definitions()
     story.state.apply("r2", b"", {}, (source, a))
@@ -133,7 +133,7 @@ def test_what_changed_above_a_removed_model_marks_the_table_it_keeps(story: Stor
     def not_asked(*_: object) -> object:
         raise AssertionError("the project does not know a removed model")
 
-    story.state.handle_events(not_asked)  # type: ignore[arg-type]
+    story.state.events.handle(not_asked)  # type: ignore[arg-type]
     story.state.apply("r3", b"", {}, (source, a, b))
     assert story.stale("core.b") == ranges((0, 10))
 

@@ -211,7 +211,7 @@ def test_a_model_that_is_computed_again_and_again_does_not_grow(story: Story) ->
     for _ in range(5):
         story.build((0, 10), (10, 20))
         story.state.invalidations.invalidate("core.a", ranges((0, 20)), "again", "me")
-    story.state.handle_events(lambda _model, _input, _scope: NOTHING)
+    story.state.events.handle(lambda _model, _input, _scope: NOTHING)
     last = story.build((0, 10), (10, 20), inputs=4)
     known = story.state.history.covers(last.generation, EVERYTHING)
     assert story.state.prune(LONG) == 0
@@ -333,7 +333,7 @@ def test_without_that_rule_a_commit_of_ours_would_count_as_foreign(
 
 def test_buried_events_and_closed_invalidations_go_and_open_ones_stay(story: Story) -> None:
     story.build((0, 10))
-    story.state.handle_events(lambda _model, _input, _scope: NOTHING)
+    story.state.events.handle(lambda _model, _input, _scope: NOTHING)
     story.state.invalidations.invalidate("core.a", ranges((0, 5)), "open", "me")
     story.state.invalidations.invalidate("core.a", ranges((50, 60)), "closed", "me", key="k")
     for name, dead in (("buried", True), ("waiting", False)):

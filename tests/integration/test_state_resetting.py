@@ -37,7 +37,7 @@ def begun(story: Story) -> None:
     """core.a holds [0, 20), from the first snapshot of its source."""
     story.state.sources.record(record(1), None)
     story.build((0, 10), (10, 20))
-    story.state.handle_events(none)
+    story.state.events.handle(none)
 
 
 def open_ones(story: Story) -> int:
@@ -76,7 +76,7 @@ def publishing(story: Story, lease: Lease, commit: Commit) -> Act:
 def test_a_reset_drops_everything_and_fences_off_who_was_running(story: Story) -> None:
     begun(story)
     story.build((0, 10), (10, 20), model="core.b", inputs=1)
-    story.state.handle_events(none)
+    story.state.events.handle(none)
     lease = story.lease((20, 30))
     story.enqueue(story.order((30, 40)))
     epoch = story.state.attempts.intend(lease, story.frontier(lease), None, "")
@@ -96,11 +96,11 @@ def rebuilt_empty(story: Story) -> IntervalSet:
     """core.a is emptied and comes out empty; what of its consumer is stale then."""
     begun(story)
     story.build((0, 10), (10, 20), model="core.b", inputs=1)
-    story.state.handle_events(none)
+    story.state.events.handle(none)
     with story.state.generations.resetting(story.generation().no) as reset:
         reset.record(7)
     story.publish(story.lease((0, 10), (10, 20)), changed=False)
-    story.state.handle_events(same)
+    story.state.events.handle(same)
     return story.stale("core.b")
 
 
@@ -163,7 +163,7 @@ def test_a_publication_and_a_reset_at_once_leave_no_coverage_without_rows(story:
             came = meeting.preempt(reset, publish, stop_at)
             assert (came.first, came.second) == ("done", "LeaseLostError" if stop_at else None), came
             assert story.covered() == NOTHING, came
-        story.state.handle_events(none)
+        story.state.events.handle(none)
         stop_at += 1
     assert "drop_tasks" in said
 
@@ -186,7 +186,7 @@ def test_an_eager_cascade_and_a_publication_in_the_middle_end_as_if_one_came_fir
 ) -> None:
     begun(story)
     story.build((0, 10), (10, 20), model="core.b")
-    story.state.handle_events(none)
+    story.state.events.handle(none)
 
     def eager(state: State) -> object:
         return state.invalidations.invalidate_all({"core.a": ranges((0, 10)), "core.b": ranges((0, 20))}, "rerun", "me")
@@ -201,7 +201,7 @@ def test_an_eager_cascade_and_a_publication_in_the_middle_end_as_if_one_came_fir
         assert came.waited == (stop_at > locked)
         assert (story.stale(), story.stale("core.b")) == (ranges((0, 10)), ranges((0, 20))), came
         story.build((0, 10))
-        story.state.handle_events(none)
+        story.state.events.handle(none)
         story.build((0, 10), (10, 20), model="core.b", inputs=story.generation().accepted_snapshot or 0)
         assert (story.stale("core.b"), open_ones(story)) == (NOTHING, 0)
 
@@ -217,7 +217,9 @@ def test_without_the_lock_on_the_key_somebody_would_be_turned_away(
     story.execute("delete from edge")
 
     def report(state: State) -> object:
-        asking = state.ask_consumers(InputChange("raw.events", None, TABLE, 2), ranges((0, 5)), {}, "", "me", key="k")
+        asking = state.events.ask_consumers(
+            InputChange("raw.events", None, TABLE, 2), ranges((0, 5)), {}, "", "me", key="k"
+        )
         return asking.recorded is not None
 
     said, _ = statements_of(meeting.one, report)
@@ -258,7 +260,7 @@ def stays_open(story: Story, meeting: Meeting) -> list[str]:
     found: list[str] = []
     for snapshot in range(2, 100):
         assert story.state.sources.record(record(snapshot), snapshot - 1, Changed(ranges((0, 10))))
-        story.state.handle_events(same)
+        story.state.events.handle(same)
         first, second = answers(story, snapshot)
         if not said:
             said, _ = statements_of(meeting.one, first)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = itertools.count(1)
 SEEN = SourceRecord("raw.events", "t", 1, None, {}, 0, 10, 1, 1, None, None, datetime(2026, 1, 1, tzinfo=UTC), None)
-PARTS = ("sources", "queue", "workers", "control", "attempts", "generations", "invalidations", "history")
+PARTS = ("sources", "queue", "workers", "control", "attempts", "generations", "invalidations", "events", "history")
 LIFE = {"close", "open", "migrated", "server_version"}
 
 
@@ -44,7 +44,7 @@ def reads(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], ob
         "history.covers": lambda: state.history.covers(lease.generation, EVERYTHING),
         "history.newest_inputs": lambda: state.history.newest_inputs([lease.generation]),
         "reopened": lambda: state.reopened(lease.generation, EVERYTHING),
-        "last_change": lambda: state.last_change("raw.events", EVERYTHING),
+        "events.last_change": lambda: state.events.last_change("raw.events", EVERYTHING),
         "reopenings": lambda: state.reopenings(lease.generation, EVERYTHING),
         "history.tasks": lambda: state.history.tasks(None, failed=False, history=True),
         "history.count_tasks": lambda: state.history.count_tasks(None, failed=False, history=True),
@@ -100,12 +100,12 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
         "generations.forget_table": lambda: state.generations.forget_table(no, 1),
         "invalidations.invalidate": lambda: state.invalidations.invalidate("core.a", scope, "", "reader"),
         "invalidations.invalidate_all": lambda: state.invalidations.invalidate_all({"core.a": scope}, "", "reader"),
-        "ask_consumers": lambda: state.ask_consumers(
+        "events.ask_consumers": lambda: state.events.ask_consumers(
             InputChange("raw.events", None, "t", 1), scope, {"core.a": scope}, "", "reader"
         ),
         "generations.resetting": reset,
         "generations.holding": hold,
-        "handle_events": lambda: state.handle_events(lambda _model, _input, scope: scope),
+        "events.handle": lambda: state.events.handle(lambda _model, _input, scope: scope),
         "control.pause": lambda: state.control.pause("core.a", "reader"),
         "control.resume": lambda: state.control.resume("core.a", "reader"),
         "control.clear_holds": lambda: state.control.clear_holds("core.a"),

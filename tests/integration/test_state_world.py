@@ -144,7 +144,7 @@ def test_whatever_happens_a_look_that_remembers_sees_what_a_new_one_sees(story: 
         lambda: story.state.invalidations.invalidate("core.a", ranges(chunk()), "", "me"),
         lambda: folding.fold(story.state.database, story.generation().no, after_rows=1),
         story.state.queue.reap,
-        lambda: story.state.handle_events(lambda child, parent, changed: changed),
+        lambda: story.state.events.handle(lambda child, parent, changed: changed),
     ]
     for number in range(80):
         dice.choice(acts)()

@@ -290,7 +290,7 @@ class Life:
             else InputChange(source, None, None, None)
         )
         sim.tell(f"somebody says that {source} changed in {window}, as {key}")
-        sim.state.ask_consumers(news, window, reach, "somebody says so", "somebody", key=key)
+        sim.state.events.ask_consumers(news, window, reach, "somebody says so", "somebody", key=key)
 
     def somebody_cancels(self) -> None:
         name = self._model()

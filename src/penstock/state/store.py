@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
-from penstock.planner.change.pins import InputChange
 from penstock.state import apply, pruning, world
 from penstock.state.database import migrate, roles, wakeup
 from penstock.state.database.connection import Database
 from penstock.state.history import History
-from penstock.state.progress import events, reopenings
+from penstock.state.progress import reopenings
+from penstock.state.progress.events import Events
 from penstock.state.progress.generations import Generations
-from penstock.state.progress.invalidation import Invalidation, Invalidations
+from penstock.state.progress.invalidation import Invalidations
 from penstock.state.progress.publication import Attempts
 from penstock.state.queue.control import Control
 from penstock.state.queue.queue import Queue
@@ -22,7 +22,6 @@ from penstock.state.world import Memory
 from penstock.values.intervals import IntervalSet
 from penstock.values.records import (
     Change,
-    ConsumerImpact,
     Definition,
     Reopened,
     ReopeningRecord,
@@ -42,6 +41,7 @@ class State:
         self.attempts = Attempts(database)
         self.generations = Generations(database)
         self.invalidations = Invalidations(database)
+        self.events = Events(database)
         self.history = History(database)
         self._memory = Memory()
         self._remembered_on = database.connection
@@ -135,29 +135,6 @@ class State:
 
     # change
 
-    def last_change(self, model: str, ranges: IntervalSet) -> InputChange | None:
-        """The newest change of a source there that its log has shown."""
-        return events.last_change(self.database, model, ranges)
-
-    def ask_consumers(
-        self,
-        news: InputChange,
-        ranges: IntervalSet,
-        reach: Mapping[str, IntervalSet],
-        reason: str,
-        actor: str,
-        *,
-        key: str | None = None,
-        row_filter: str | None = None,
-        store: bool = True,
-    ) -> ConsumerImpact:
-        """`ranges` of a table of others changed: its consumers compute `reach` again, unless they read that snapshot.
-
-        Without `store` it is only said what would be asked.
-        """
-        wish = Invalidation(news, ranges, reason, actor, "manual", key, row_filter)
-        return events.ask_consumers(self.database, wish, reach, keep=store)
-
     def reopened(self, generation: int, scope: IntervalSet) -> Reopened | None:
         """Since when some of `scope` is to be computed again."""
         return reopenings.reopened_in(self.database, generation, scope)
@@ -165,9 +142,6 @@ class State:
     def reopenings(self, generation: int, scope: IntervalSet, limit: int = 20) -> tuple[ReopeningRecord, ...]:
         """What asked for positions of `scope` again, newest first."""
         return reopenings.reopenings(self.database, generation, scope, limit)
-
-    def handle_events(self, affected: events.Affected) -> int:
-        return events.handle_events(self.database, affected)
 
     def wait_change(self, timeout: float) -> tuple[str, ...]:
         """What was told meanwhile: '' something changed, 'cancel' somebody took a task away; () nobody said a word."""

@@ -43,7 +43,7 @@ def reconcile(
     """Take back what lost workers held, tell consumers of changes, let rebuilt tables take over."""
     reaped = state.queue.reap(own_worker)
     step("reaped")
-    state.handle_events(partial(_affected, site.graph, step))
+    state.events.handle(partial(_affected, site.graph, step))
     world = state.world(dead_since)
     if _go_on(state, world, dead_since):
         world = state.world(dead_since)

@@ -69,8 +69,8 @@ def report(workspace: Workspace, table: Model, within: IntervalSet | None, where
         model = graph.interval_model(name)
         if reached := affected(model, table, ranges) - gone(graph, world, model):
             reach[name] = reached
-    asking = workspace.state.ask_consumers(
-        news, ranges, reach, words.reason, words.actor, key=words.key, row_filter=row_filter, store=False
+    asking = workspace.state.events.ask_consumers(
+        news, ranges, reach, words.reason, words.actor, key=words.key, row_filter=row_filter, keep=False
     )
     asked = {
         name: _whole(workspace, world, name, scope) for name, scope in asking.asked.items() if name in graph.models
@@ -85,7 +85,7 @@ def record(workspace: Workspace, asked: Report, words: Words) -> bool:
     """Keep it; False when the same key was kept before."""
     for one in asked.recompute:
         workspace.state.control.clear_holds(one.model)
-    asking = workspace.state.ask_consumers(
+    asking = workspace.state.events.ask_consumers(
         asked.news, asked.ranges, asked.reach, words.reason, words.actor, key=words.key, row_filter=asked.row_filter
     )
     table = workspace.project.graph.models[asked.news.model]
@@ -136,7 +136,7 @@ def _news(workspace: Workspace, table: Model, ranges: IntervalSet, key: str | No
     One with a key reports what happened. Where the log of a source showed that too, whoever has read it is not asked
     again: the same reorg, seen and reported, is computed once.
     """
-    noticed = None if key is None else workspace.state.last_change(table.name, ranges)
+    noticed = None if key is None else workspace.state.events.last_change(table.name, ranges)
     return noticed or InputChange(table.name, None, None, None)
 
 

@@ -56,27 +56,72 @@ class _Kept:
     working: bool
 
 
-def handle_events(database: Database, affected: Affected) -> int:
-    """Turn every due event into marks on its consumers, one transaction each; how many there were.
+@dataclass(frozen=True, slots=True)
+class Events:
+    _database: Database
 
-    An event that cannot be mapped does not hold up the others. After some tries it counts as "everything changed".
-    """
-    handled = 0
-    while True:
-        event: _Event | None = None
-        try:
-            with database.transaction():
-                event = database.one("next_event", _Event)
-                if event is None:
-                    return handled
-                _handle(database, event, affected)
-        except (StateError, ConflictError):
-            raise
-        except Exception as error:
-            if event is None:
+    def handle(self, affected: Affected) -> int:
+        """Turn every due event into marks on its consumers, one transaction each; how many there were.
+
+        An event that cannot be mapped does not hold up the others. After some tries it counts as "everything changed".
+        """
+        handled = 0
+        while True:
+            event: _Event | None = None
+            try:
+                with self._database.transaction():
+                    event = self._database.one("next_event", _Event)
+                    if event is None:
+                        return handled
+                    _handle(self._database, event, affected)
+            except (StateError, ConflictError):
                 raise
-            database.run("postpone_event", no=event.no, error=storable(f"{type(error).__name__}: {error}"))
-        handled += 1
+            except Exception as error:
+                if event is None:
+                    raise
+                said = storable(f"{type(error).__name__}: {error}")
+                self._database.run("postpone_event", no=event.no, error=said)
+            handled += 1
+
+    def last_change(self, model: str, ranges: IntervalSet) -> InputChange | None:
+        """The newest change of a source there that its log has shown; None when it has shown none."""
+        return self._database.one("last_change", InputChange, model=model, ranges=ranges)
+
+    def ask_consumers(
+        self,
+        change: InputChange,
+        ranges: IntervalSet,
+        reach: Mapping[str, IntervalSet],
+        reason: str,
+        actor: str,
+        *,
+        key: str | None = None,
+        row_filter: str | None = None,
+        keep: bool = True,
+    ) -> ConsumerImpact:
+        """`ranges` of a table of others changed: its consumers compute `reach` again, unless they read that snapshot.
+
+        Without `keep` it is only said what would be asked.
+        """
+        wish = Invalidation(change, ranges, reason, actor, "manual", key, row_filter)
+        if not keep:
+            return self._would_ask(wish, reach)
+        with self._database.transaction():
+            known = known_wish(self._database, change.model, key)
+            if known is not None:
+                return ConsumerImpact(known.id, {}, known)
+            asking, marks = _asking(self._database, wish, reach, "lock_consumers")
+            number = store(self._database, wish, marks)
+            note(self._database, wish)
+            self._database.run("wake")
+        return ConsumerImpact(number, asking.asked)
+
+    def _would_ask(self, wish: Invalidation, reach: Mapping[str, IntervalSet]) -> ConsumerImpact:
+        with self._database.looking():
+            known = self._database.one("known_invalidation", Recorded, model=wish.news.model, key=wish.key)
+            if known is not None:
+                return ConsumerImpact(known.id, {}, known)
+            return _asking(self._database, wish, reach, "kept_consumers")[0]
 
 
 def _handle(database: Database, event: _Event, affected: Affected) -> None:
@@ -101,33 +146,6 @@ def _handle(database: Database, event: _Event, affected: Affected) -> None:
     else:
         database.run("delete_event", no=event.no)
     database.run("wake")
-
-
-def last_change(database: Database, model: str, ranges: IntervalSet) -> InputChange | None:
-    """The newest change of a source there that its log has shown; None when it has shown none."""
-    return database.one("last_change", InputChange, model=model, ranges=ranges)
-
-
-def ask_consumers(
-    database: Database, wish: Invalidation, reach: Mapping[str, IntervalSet], *, keep: bool
-) -> ConsumerImpact:
-    """Ask everybody who reads a table of others to compute again what `reach` says of each.
-
-    Whoever has read the snapshot that the wish carries is not asked. Without `keep` it is only said what would be.
-    """
-    if not keep:
-        with database.looking():
-            known = database.one("known_invalidation", Recorded, model=wish.news.model, key=wish.key)
-            return ConsumerImpact(known.id, {}, known) if known else _asking(database, wish, reach, "kept_consumers")[0]
-    with database.transaction():
-        known = known_wish(database, wish.news.model, wish.key)
-        if known is not None:
-            return ConsumerImpact(known.id, {}, known)
-        asking, marks = _asking(database, wish, reach, "lock_consumers")
-        number = store(database, wish, marks)
-        note(database, wish)
-        database.run("wake")
-    return ConsumerImpact(number, asking.asked)
 
 
 def _asking(
