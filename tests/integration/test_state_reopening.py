@@ -92,13 +92,13 @@ def test_what_was_told_is_summed_up_for_the_positions_that_somebody_asks_about(s
     rows = ((Interval(3, 4), 20), (Interval(5, 6), 1), (Interval(12, 13), 7))
     observed(story, 2, Changed(ranges((3, 4), (5, 6), (12, 13)), rows))
     no = story.generation().no
-    [found] = story.state.reopenings(no, ranges((0, 10)))
+    [found] = story.state.reopenings.newest(no, ranges((0, 10)))
     assert (found.model, found.cause, found.snapshot, found.rows) == ("raw.events", "source", 2, 21)
     assert (found.ranges, found.open) == (ranges((3, 4), (5, 6)), ranges((3, 4), (5, 6)))
-    assert [one.rows for one in story.state.reopenings(no, ranges((10, 20)))] == [7]
-    assert story.state.reopenings(no, ranges((14, 20))) == ()
+    assert [one.rows for one in story.state.reopenings.newest(no, ranges((10, 20)))] == [7]
+    assert story.state.reopenings.newest(no, ranges((14, 20))) == ()
     story.build((0, 10), (10, 20), inputs=2)
-    [found] = story.state.reopenings(no, EVERYTHING)
+    [found] = story.state.reopenings.newest(no, EVERYTHING)
     assert (found.rows, found.open, found.closed_at is not None) == (28, NOTHING, True)
 
 
@@ -106,9 +106,9 @@ def test_rows_are_not_counted_where_nobody_knows_them_exactly(story: Story) -> N
     begun(story)
     observed(story, 2, Changed(ranges((0, 20)), ((Interval(0, 15), 100),)))
     no = story.generation().no
-    assert [one.rows for one in story.state.reopenings(no, ranges((0, 10)))] == [None], "it reaches beyond"
-    assert [one.rows for one in story.state.reopenings(no, ranges((0, 20)))] == [None], "some were not counted"
-    assert [one.rows for one in story.state.reopenings(no, ranges((0, 15)))] == [100]
+    assert [one.rows for one in story.state.reopenings.newest(no, ranges((0, 10)))] == [None], "it reaches beyond"
+    assert [one.rows for one in story.state.reopenings.newest(no, ranges((0, 20)))] == [None], "some were not counted"
+    assert [one.rows for one in story.state.reopenings.newest(no, ranges((0, 15)))] == [100]
 
 
 def test_rows_count_for_a_chunk_that_looks_back_at_them(story: Story) -> None:
@@ -120,14 +120,14 @@ def test_rows_count_for_a_chunk_that_looks_back_at_them(story: Story) -> None:
     story.state.sources.record(record(2), 1, Changed(ranges((8, 9)), ((Interval(8, 9), 3),)))
     story.state.events.handle(lambda child, _, changed: changed.outward(10) | ranges((0, 20)))
     no = story.generation("core.b").no
-    assert [one.rows for one in story.state.reopenings(no, ranges((10, 20)))] == [3]
+    assert [one.rows for one in story.state.reopenings.newest(no, ranges((10, 20)))] == [3]
 
 
 def test_the_newest_reason_comes_first_and_old_ones_are_left_out(story: Story) -> None:
     begun(story)
     for n in range(5):
         story.state.invalidations.invalidate("core.a", ranges((0, 5)), f"wish {n}", "me", row_filter="country = 'NO'")
-    found = story.state.reopenings(story.generation().no, ranges((0, 10)), limit=2)
+    found = story.state.reopenings.newest(story.generation().no, ranges((0, 10)), limit=2)
     assert [(one.reason, one.cause, one.row_filter, one.rows) for one in found] == [
         ("wish 4", "rerun", "country = 'NO'", None),
         ("wish 3", "rerun", "country = 'NO'", None),
@@ -158,7 +158,7 @@ def test_a_trickle_of_late_rows_is_one_wish_that_waits_since_the_first(story: St
     last = story.state.world().reopened["core.a"]
     assert (last.since, last.gathers) == (first.since, True)
     assert last.latest > first.latest
-    [found] = story.state.reopenings(story.generation().no, ranges((0, 10)))
+    [found] = story.state.reopenings.newest(story.generation().no, ranges((0, 10)))
     assert (found.snapshot, found.rows) == (31, 30)
     story.build((0, 10), inputs=30)
     assert (story.stale(), open_ones(story)) == (ranges((0, 10)), 1), "the last row is not in it"
@@ -229,7 +229,7 @@ def test_a_cascade_waits_for_nothing(story: Story) -> None:
     story.build((0, 10), snapshot=5)
     story.state.events.handle(same)
     assert story.state.world().reopened["core.b"].gathers is False
-    [found] = story.state.reopenings(story.generation("core.b").no, EVERYTHING)
+    [found] = story.state.reopenings.newest(story.generation("core.b").no, EVERYTHING)
     assert (found.cause, found.model, found.snapshot) == ("parent", "core.a", 5)
 
 

@@ -27,7 +27,18 @@ if TYPE_CHECKING:
 
 _NUMBERS = itertools.count(1)
 SEEN = SourceRecord("raw.events", "t", 1, None, {}, 0, 10, 1, 1, None, None, datetime(2026, 1, 1, tzinfo=UTC), None)
-PARTS = ("sources", "queue", "workers", "control", "attempts", "generations", "invalidations", "events", "history")
+PARTS = (
+    "sources",
+    "queue",
+    "workers",
+    "control",
+    "attempts",
+    "generations",
+    "invalidations",
+    "events",
+    "reopenings",
+    "history",
+)
 LIFE = {"close", "open", "migrated", "server_version"}
 
 
@@ -43,9 +54,9 @@ def reads(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], ob
         "lineage": lambda: state.lineage("core.b").working,
         "history.covers": lambda: state.history.covers(lease.generation, EVERYTHING),
         "history.newest_inputs": lambda: state.history.newest_inputs([lease.generation]),
-        "reopened": lambda: state.reopened(lease.generation, EVERYTHING),
+        "reopenings.since": lambda: state.reopenings.since(lease.generation, EVERYTHING),
         "events.last_change": lambda: state.events.last_change("raw.events", EVERYTHING),
-        "reopenings": lambda: state.reopenings(lease.generation, EVERYTHING),
+        "reopenings.newest": lambda: state.reopenings.newest(lease.generation, EVERYTHING),
         "history.tasks": lambda: state.history.tasks(None, failed=False, history=True),
         "history.count_tasks": lambda: state.history.count_tasks(None, failed=False, history=True),
         "history.attempts": lambda: state.history.attempts([lease.task]),

@@ -51,7 +51,7 @@ def _reopened(
     if generation is None:
         return []
     scope = IntervalSet.of([chunk] if chunk else []) | (generation.stale if everywhere else IntervalSet())
-    return [row(record) for record in workspace.state.reopenings(generation.no, scope)] if scope else []
+    return [row(record) for record in workspace.state.reopenings.newest(generation.no, scope)] if scope else []
 
 
 def _source(workspace: Workspace, source: Source) -> dict[str, object]:

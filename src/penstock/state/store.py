@@ -9,22 +9,19 @@ from penstock.state import apply, pruning, world
 from penstock.state.database import migrate, roles, wakeup
 from penstock.state.database.connection import Database
 from penstock.state.history import History
-from penstock.state.progress import reopenings
 from penstock.state.progress.events import Events
 from penstock.state.progress.generations import Generations
 from penstock.state.progress.invalidation import Invalidations
 from penstock.state.progress.publication import Attempts
+from penstock.state.progress.reopenings import Reopenings
 from penstock.state.queue.control import Control
 from penstock.state.queue.queue import Queue
 from penstock.state.queue.workers import Workers
 from penstock.state.sources import Sources
 from penstock.state.world import Memory
-from penstock.values.intervals import IntervalSet
 from penstock.values.records import (
     Change,
     Definition,
-    Reopened,
-    ReopeningRecord,
     StateView,
 )
 
@@ -42,6 +39,7 @@ class State:
         self.generations = Generations(database)
         self.invalidations = Invalidations(database)
         self.events = Events(database)
+        self.reopenings = Reopenings(database)
         self.history = History(database)
         self._memory = Memory()
         self._remembered_on = database.connection
@@ -132,16 +130,6 @@ class State:
             self._memory.forget()
             self._remembered_on = connection
         return self._memory
-
-    # change
-
-    def reopened(self, generation: int, scope: IntervalSet) -> Reopened | None:
-        """Since when some of `scope` is to be computed again."""
-        return reopenings.reopened_in(self.database, generation, scope)
-
-    def reopenings(self, generation: int, scope: IntervalSet, limit: int = 20) -> tuple[ReopeningRecord, ...]:
-        """What asked for positions of `scope` again, newest first."""
-        return reopenings.reopenings(self.database, generation, scope, limit)
 
     def wait_change(self, timeout: float) -> tuple[str, ...]:
         """What was told meanwhile: '' something changed, 'cancel' somebody took a task away; () nobody said a word."""

@@ -215,7 +215,7 @@ class Scheduler:
 
     def _gathers(self, site: TableResolver, world: StateView, name: str, repairs: IntervalSet) -> float:
         """How long repairs wait: what changes once often changes again, unless a person or a parent asks."""
-        reopened = self.state.reopened(world.working[name].no, repairs)
+        reopened = self.state.reopenings.since(world.working[name].no, repairs)
         if reopened is None or not reopened.gathers:
             return 0.0
         most = site.project.settings.scheduler.repair_delay_seconds

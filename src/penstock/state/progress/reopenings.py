@@ -63,16 +63,19 @@ class _Row:
         )
 
 
-def reopenings(database: Database, generation: int, scope: IntervalSet, limit: int) -> tuple[ReopeningRecord, ...]:
-    """What asked for positions of `scope` again, newest first."""
-    rows = database.rows("reopenings", _Row, generation=generation, scope=scope, most=limit)
-    return tuple(row.within(scope) for row in rows)
+@dataclass(frozen=True, slots=True)
+class Reopenings:
+    _database: Database
 
+    def newest(self, generation: int, scope: IntervalSet, limit: int = 20) -> tuple[ReopeningRecord, ...]:
+        """What asked for positions of `scope` again, newest first."""
+        rows = self._database.rows("reopenings", _Row, generation=generation, scope=scope, most=limit)
+        return tuple(row.within(scope) for row in rows)
 
-def reopened_in(database: Database, generation: int, scope: IntervalSet) -> Reopened | None:
-    """The same for positions of one generation; None when nobody asks for any of them."""
-    found = database.one("reopened_in", _Since, generation=generation, scope=scope)
-    return None if found is None else Reopened(found.since, found.gathers, found.latest)
+    def since(self, generation: int, scope: IntervalSet) -> Reopened | None:
+        """Since when some of `scope` is to be computed again; None when nobody asks for any of it."""
+        asked = self._database.one("reopened_in", _Since, generation=generation, scope=scope)
+        return None if asked is None else Reopened(asked.since, asked.gathers, asked.latest)
 
 
 def reopened(database: Database, generations: Iterable[Generation]) -> dict[str, Reopened]:
