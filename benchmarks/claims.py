@@ -124,7 +124,7 @@ class Filled:
         state = State.open(dsn, made.schema, migrate=True)
         source = Definition("raw.events", "source", "raw", "second", "ts", {})
         edges = (("raw.events", 0, 0, 0, 0, False),)
-        state.apply(
+        state.projects.apply(
             "r1",
             b"",
             {},

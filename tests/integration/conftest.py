@@ -99,7 +99,7 @@ class Story:
     cost: ClassVar[Cost] = Cost(spark_jobs=1, seconds=0.5)
 
     def begin(self) -> None:
-        self.state.apply("r1", b"bundle", {"files": 3}, self.definitions())
+        self.state.projects.apply("r1", b"bundle", {"files": 3}, self.definitions())
 
     def generation(self, model: str = "core.a") -> Generation:
         return self.state.world().working[model]

@@ -80,7 +80,7 @@ class Crowd:
         return state
 
     def apply(self, wanted: Project) -> None:
-        self.state.apply(wanted.revision, bundle(wanted), {}, definitions(wanted))
+        self.state.projects.apply(wanted.revision, bundle(wanted), {}, definitions(wanted))
         self.project = wanted
 
     def land(self, *positions: int) -> None:

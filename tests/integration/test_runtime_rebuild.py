@@ -78,7 +78,7 @@ def test_a_changed_query_rebuilds_its_model_and_all_that_read_it(trial: Deployme
         "t.aside": "unchanged",
     }
     with trial.opened() as workspace:
-        found = workspace.state.changes(definitions(workspace.project))
+        found = workspace.state.projects.changes(definitions(workspace.project))
     reasons = {change.model: change.reason for change in found}
     assert reasons["t.copy"] == "its definition changed"
     assert reasons["t.last"] == "it reads t.copy, which is rebuilt"
@@ -91,7 +91,7 @@ def test_nobody_is_asked_about_a_model_that_never_held_a_row(trial: Deployment) 
     assert trial.run("broken").failed > 0
     trial.model("broken", COPY)
     with trial.opened() as workspace:
-        found = workspace.state.changes(definitions(workspace.project))
+        found = workspace.state.projects.changes(definitions(workspace.project))
         assert {one.model: one.change for one in found}["t.broken"] == "rebuild"
         assert needs_consent(workspace.state, found) == []
 

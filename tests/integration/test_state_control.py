@@ -50,7 +50,7 @@ def test_a_paused_model_is_not_claimed_and_what_runs_may_end(story: Story) -> No
 def test_pausing_twice_is_fine_and_a_revision_leaves_it_alone(story: Story) -> None:
     for _ in range(2):
         story.state.control.pause("core.a", "me")
-    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
     assert story.state.world().paused == {"core.a"}
 
 

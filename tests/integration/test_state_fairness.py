@@ -23,7 +23,7 @@ _PLACES = itertools.count(10_000_000, 10)
 def models(story: Story, count: int) -> list[str]:
     names = [f"core.m{i:03}" for i in range(count)]
     made = [Definition(name, "interval", name, "second", "ts", {}, retries=1000) for name in names]
-    story.state.apply(f"with {count}", b"", {}, (*story.definitions(), *made))
+    story.state.projects.apply(f"with {count}", b"", {}, (*story.definitions(), *made))
     return names
 
 

@@ -290,7 +290,7 @@ def test_holds_end_when_somebody_acts(story: Story, act: str) -> None:
     elif act == "rerun":
         story.state.control.clear_holds("core.a")
     else:
-        story.state.apply("r2", b"", {}, story.definitions())
+        story.state.projects.apply("r2", b"", {}, story.definitions())
     assert waiter.wait_change(20) == ("",)
     assert held(story) == NOTHING
     assert work(story).dead_tasks == 1
@@ -299,7 +299,7 @@ def test_holds_end_when_somebody_acts(story: Story, act: str) -> None:
 
 def test_applying_the_same_revision_again_leaves_holds_alone(story: Story) -> None:
     die(story, (0, 10))
-    story.state.apply("r1", b"", {}, story.definitions())
+    story.state.projects.apply("r1", b"", {}, story.definitions())
     assert held(story) == ranges((0, 10))
 
 

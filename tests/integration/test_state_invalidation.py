@@ -77,9 +77,9 @@ def test_two_processes_with_the_same_key_ask_once(story: Story) -> None:
 def test_every_table_that_could_still_be_served_is_marked(story: Story) -> None:
     story.build((0, 10))
     old = story.generation().no
-    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
     story.build((0, 10))
-    story.state.cutover(["core.a", "core.b"])
+    story.state.projects.cutover(["core.a", "core.b"])
     story.state.invalidations.invalidate("core.a", ranges((0, 5)), "rerun", "me")
     marked = story.execute("select generation from coverage where kind = 'stale' order by 1")
     assert marked == [(old,), (story.generation().no,)]
@@ -156,7 +156,7 @@ def with_alternatives(story: Story) -> None:
     source, *_ = story.definitions()
     members = tuple(Definition(f"core.{name}", "interval", name, "second", "ts", {}) for name in ("first", "second"))
     edges = (("core.first", 0, 0, 0, 0, False), ("core.second", 0, 1, 0, 0, False))
-    story.state.apply(
+    story.state.projects.apply(
         "r2", b"", {}, (source, *members, Definition("core.b", "interval", "b", "second", "ts", {}, edges))
     )
 
@@ -272,7 +272,7 @@ def test_a_poisoned_event_does_not_hold_up_the_others_and_ends(story: Story) -> 
 
 def test_a_rebuild_aside_does_not_disturb_the_table_that_serves(story: Story) -> None:
     both_built(story)
-    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
     story.build((0, 10), (10, 20), snapshot=1)
     handle(story)
     assert story.state.world().current["core.b"].stale == NOTHING
@@ -282,11 +282,11 @@ def test_a_rebuild_that_was_taken_back_recomputes_nothing(story: Story) -> None:
     """Its news came late: the old query serves again, and nobody reads what the given-up table holds."""
     both_built(story)
     before = story.state.world().working
-    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
     story.build((0, 10), snapshot=1)
     handle(story)
     story.build((10, 20), snapshot=2)
-    story.state.apply("r1", b"", {}, story.definitions())
+    story.state.projects.apply("r1", b"", {}, story.definitions())
     lease = story.lease((20, 30), model="core.b")
     assert handle(story) == 1
     assert (story.state.world().events, story.execute("select count(*) from event")) == (0, [(0,)])
@@ -299,9 +299,9 @@ def test_news_of_a_table_that_gave_way_to_another_is_dropped(story: Story) -> No
     both_built(story)
     story.state.invalidations.invalidate("core.a", ranges((0, 10)), "rerun", "me")
     story.build((0, 10), snapshot=2)
-    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
     story.build((0, 10), (10, 20), snapshot=1)
-    story.state.cutover(["core.a", "core.b"])
+    story.state.projects.cutover(["core.a", "core.b"])
     story.build((0, 10), (10, 20), model="core.b", inputs=1)
     handle(story)
     assert story.state.world().events == 0
@@ -313,9 +313,9 @@ def test_if_every_generation_had_a_say_a_given_up_rebuild_would_mark_the_table_t
 ) -> None:
     monkeypatch.setitem(statements(), "is_working", "select true from generation where id = %(generation)s::uuid")
     both_built(story)
-    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
     story.build((0, 10), snapshot=1)
-    story.state.apply("r1", b"", {}, story.definitions())
+    story.state.projects.apply("r1", b"", {}, story.definitions())
     handle(story)
     assert story.stale("core.b") == ranges((0, 10))
 
@@ -332,9 +332,9 @@ def test_a_first_observation_is_kept(story: Story) -> None:
 def test_a_source_that_is_declared_otherwise_is_observed_anew(story: Story) -> None:
     """Its bounds were those of another column, place or rule."""
     story.state.sources.record(record(3), None)
-    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
     assert story.state.world().sources["raw.events"].end_pos == 100
-    story.state.apply("r3", b"", {}, story.definitions(a="new", events="other position"))
+    story.state.projects.apply("r3", b"", {}, story.definitions(a="new", events="other position"))
     assert story.state.world().sources == {}
     assert not story.connect().sources.record(record(4), 3), "it was derived from the old bounds"
     assert story.state.sources.record(record(1, end=7), None)
@@ -345,9 +345,9 @@ def test_a_source_that_comes_back_declared_otherwise_is_observed_anew(story: Sto
     story.state.sources.record(record(3), None)
     source, *_ = story.definitions()
     for revision, definitions in (("r2", ()), ("r3", (source,)), ("r4", ())):
-        story.state.apply(revision, b"", {}, definitions)
+        story.state.projects.apply(revision, b"", {}, definitions)
     assert story.execute("select end_pos from source") == [(100,)]
-    story.state.apply("r5", b"", {}, (replace(source, fingerprint="other"),))
+    story.state.projects.apply("r5", b"", {}, (replace(source, fingerprint="other"),))
     assert story.execute("select end_pos from source") == []
 
 

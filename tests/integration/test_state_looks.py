@@ -24,7 +24,7 @@ NAMES = [f"raw.s{i:02}" for i in range(40)]
 @pytest.fixture
 def sources(story: Story) -> Story:
     made = [Definition(name, "source", name, "second", "ts", {}) for name in NAMES]
-    story.state.apply("r2", b"", {}, [*story.definitions(), *made])
+    story.state.projects.apply("r2", b"", {}, [*story.definitions(), *made])
     return story
 
 

@@ -83,7 +83,7 @@ class Meeting:
             "come back": lambda state: state.workers.register("unlocked", {}),
             "enqueue": lambda state: state.queue.enqueue([story.order((60, 70))], generations),
             "enqueue a half": lambda state: state.queue.enqueue([story.order((30, 40))], generations),
-            "apply": lambda state: len(state.apply("r2", b"", {}, story.definitions(a="new"))),
+            "apply": lambda state: len(state.projects.apply("r2", b"", {}, story.definitions(a="new"))),
         }
 
     def found(self, *, reaped: bool) -> dict[str, object]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def kinds(story: Story, **fingerprints: str) -> dict[str, str]:
-    return {one.model: one.change for one in story.state.changes(story.definitions(**fingerprints))}
+    return {one.model: one.change for one in story.state.projects.changes(story.definitions(**fingerprints))}
 
 
 def test_a_first_revision_is_all_new_and_starts_empty(story: Story) -> None:
@@ -26,7 +26,7 @@ def test_a_first_revision_is_all_new_and_starts_empty(story: Story) -> None:
     assert world.working["core.a"].state == "current"
     assert world.working["core.a"].location == f"core/a/{world.working['core.a'].id}"
     assert world.working["core.a"].covered == NOTHING
-    assert story.state.bundle("r1") == b"bundle"
+    assert story.state.projects.bundle("r1") == b"bundle"
 
 
 def test_looking_at_changes_writes_nothing(story: Story) -> None:
@@ -37,14 +37,14 @@ def test_looking_at_changes_writes_nothing(story: Story) -> None:
 
 def test_the_same_revision_again_is_nothing(story: Story) -> None:
     before = story.state.world().working
-    changes = story.state.apply("r1", b"bundle", {}, story.definitions())
+    changes = story.state.projects.apply("r1", b"bundle", {}, story.definitions())
     assert {one.change for one in changes} == {"unchanged"}
     assert story.state.world().working == before
 
 
 def test_the_same_revision_that_means_something_else_now_is_applied(story: Story) -> None:
     """A newer penstock may read other definitions out of the same files."""
-    changes = story.state.apply("r1", b"bundle", {}, story.definitions(a="new"))
+    changes = story.state.projects.apply("r1", b"bundle", {}, story.definitions(a="new"))
     assert [one.change for one in changes] == ["unchanged", "rebuild", "rebuild"]
     assert story.generation().state == "building"
 
@@ -52,7 +52,7 @@ def test_the_same_revision_that_means_something_else_now_is_applied(story: Story
 def test_a_changed_query_is_built_aside_while_the_old_table_serves(story: Story) -> None:
     story.build((0, 10))
     old = story.generation()
-    changes = story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    changes = story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
     assert {one.model: one.reason for one in changes} == {
         "raw.events": "same definition",
         "core.a": "its definition changed",
@@ -65,15 +65,15 @@ def test_a_changed_query_is_built_aside_while_the_old_table_serves(story: Story)
 
 
 def test_the_reason_of_a_far_descendant_names_the_model_that_changed(story: Story) -> None:
-    reasons = {one.model: one.reason for one in story.state.changes(story.definitions(events="moved"))}
+    reasons = {one.model: one.reason for one in story.state.projects.changes(story.definitions(events="moved"))}
     assert reasons["core.a"] == reasons["core.b"] == "it reads raw.events, which is rebuilt"
 
 
 def test_a_second_change_replaces_the_unfinished_rebuild_and_its_work(story: Story) -> None:
-    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
     lease = story.lease((0, 10))
     first = story.generation()
-    story.state.apply("r3", b"", {}, story.definitions(a="newer"))
+    story.state.projects.apply("r3", b"", {}, story.definitions(a="newer"))
     assert story.generation().no != first.no
     assert [row[0] for row in story.execute("select state from generation where no = %s", first.no)] == ["retired"]
     assert story.state.history.attempts([lease.task])[lease.task][0].outcome == "superseded"
@@ -83,7 +83,7 @@ def test_a_second_change_replaces_the_unfinished_rebuild_and_its_work(story: Sto
 
 def test_work_on_the_old_table_ends_when_a_new_one_is_built(story: Story) -> None:
     lease = story.lease((0, 10))
-    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
     assert story.state.workers.heartbeat([lease]) == (lease,)
     with pytest.raises(LeaseLostError):
         story.state.attempts.intend(lease, {}, None, "")
@@ -92,8 +92,8 @@ def test_work_on_the_old_table_ends_when_a_new_one_is_built(story: Story) -> Non
 def test_going_back_to_the_old_query_keeps_the_old_table(story: Story) -> None:
     story.build((0, 10))
     old = story.generation()
-    story.state.apply("r2", b"", {}, story.definitions(a="new"))
-    changes = story.state.apply("r1", b"", {}, story.definitions())
+    story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
+    changes = story.state.projects.apply("r1", b"", {}, story.definitions())
     assert {one.change for one in changes} == {"unchanged"}
     assert story.generation() == old
     assert story.state.world().revision == "r1"
@@ -104,20 +104,20 @@ def test_a_removed_model_loses_its_work_and_keeps_its_table(story: Story) -> Non
     kept = story.generation()
     lease = story.lease((10, 20))
     source, a, b = story.definitions()
-    changes = story.state.apply("r2", b"", {}, (source, replace(b, edges=())))
+    changes = story.state.projects.apply("r2", b"", {}, (source, replace(b, edges=())))
     assert {one.model: one.change for one in changes}["core.a"] == "removed"
     assert "core.a" not in story.state.world().working
     assert story.state.workers.heartbeat([lease]) == (lease,)
     assert story.enqueue(story.order((20, 30))) == 0
-    changes = story.state.apply("r3", b"", {}, (source, a, b))
+    changes = story.state.projects.apply("r3", b"", {}, (source, a, b))
     assert {one.model: one.reason for one in changes}["core.a"] == "it is back as it was"
     assert story.generation() == kept
 
 
 def test_a_removed_model_that_comes_back_different_is_rebuilt(story: Story) -> None:
     source, a, _ = story.definitions()
-    story.state.apply("r2", b"", {}, (source,))
-    changes = story.state.apply("r3", b"", {}, (source, replace(a, fingerprint="other")))
+    story.state.projects.apply("r2", b"", {}, (source,))
+    changes = story.state.projects.apply("r3", b"", {}, (source, replace(a, fingerprint="other")))
     assert [one.change for one in changes] == ["unchanged", "rebuild"]
 
 
@@ -126,7 +126,7 @@ def test_what_changed_above_a_removed_model_marks_the_table_it_keeps(story: Stor
     story.state.events.handle(lambda _, __, changed: changed)
     story.build((0, 10), model="core.b", inputs=1)
     source, a, b = story.definitions()
-    story.state.apply("r2", b"", {}, (source, a))
+    story.state.projects.apply("r2", b"", {}, (source, a))
     story.state.invalidations.invalidate("core.a", ranges((0, 10)), "rerun", "me")
     story.build((0, 10), snapshot=2)
 
@@ -134,17 +134,17 @@ def test_what_changed_above_a_removed_model_marks_the_table_it_keeps(story: Stor
         raise AssertionError("the project does not know a removed model")
 
     story.state.events.handle(not_asked)  # type: ignore[arg-type]
-    story.state.apply("r3", b"", {}, (source, a, b))
+    story.state.projects.apply("r3", b"", {}, (source, a, b))
     assert story.stale("core.b") == ranges((0, 10))
 
 
 def test_cutover_takes_several_models_over_in_one_transaction_or_none(story: Story) -> None:
-    assert story.state.cutover(["core.a"]) == ()
-    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    assert story.state.projects.cutover(["core.a"]) == ()
+    story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
     new = {name: one.no for name, one in story.state.world().working.items()}
-    assert story.state.cutover(["core.a", "raw.events"]) == ()
+    assert story.state.projects.cutover(["core.a", "raw.events"]) == ()
     assert story.state.world().current["core.a"].no != new["core.a"]
-    assert story.state.cutover(["core.b", "core.a"]) == ("core.a", "core.b")
+    assert story.state.projects.cutover(["core.b", "core.a"]) == ("core.a", "core.b")
     world = story.state.world()
     assert {name: one.no for name, one in world.current.items()} == new
     assert world.working == world.current
@@ -153,16 +153,18 @@ def test_cutover_takes_several_models_over_in_one_transaction_or_none(story: Sto
 
 def test_a_build_that_another_revision_began_meanwhile_does_not_take_over(story: Story) -> None:
     """Whoever found the first build complete must not serve the second one, which is empty."""
-    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
     complete = [one.no for one in story.state.world().working.values()]
-    story.state.apply("r3", b"", {}, story.definitions(a="newer"))
-    assert story.state.cutover(["core.a", "core.b"], complete) == ()
-    assert story.state.cutover(["core.a", "core.b"]) == ("core.a", "core.b")  # control: by their names alone
+    story.state.projects.apply("r3", b"", {}, story.definitions(a="newer"))
+    assert story.state.projects.cutover(["core.a", "core.b"], complete) == ()
+    assert story.state.projects.cutover(["core.a", "core.b"]) == ("core.a", "core.b")  # control: by their names alone
 
 
 def test_two_processes_that_apply_at_once_make_one_generation(story: Story) -> None:
     states = [story.connect(), story.connect()]
-    threads = [threading.Thread(target=one.apply, args=("r2", b"", {}, story.definitions(a="new"))) for one in states]
+    threads = [
+        threading.Thread(target=one.projects.apply, args=("r2", b"", {}, story.definitions(a="new"))) for one in states
+    ]
     for one in threads:
         one.start()
     for one in threads:
@@ -172,4 +174,4 @@ def test_two_processes_that_apply_at_once_make_one_generation(story: Story) -> N
 
 def test_an_unknown_revision_says_how_to_get_one(story: Story) -> None:
     with pytest.raises(StateError, match="no revision 'gone'"):
-        story.state.bundle("gone")
+        story.state.projects.bundle("gone")

@@ -401,7 +401,7 @@ def test_what_the_database_says_is_what_the_pure_functions_say(
 def restart(story: Story) -> None:
     """An empty table for the next example."""
     number = story.execute("select count(*) from revision")[0][0]
-    story.state.apply(f"again {number}", b"", {}, story.definitions(a=f"{number}"))
+    story.state.projects.apply(f"again {number}", b"", {}, story.definitions(a=f"{number}"))
 
 
 rows = st.lists(

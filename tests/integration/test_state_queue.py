@@ -122,7 +122,7 @@ def test_the_database_itself_refuses_an_overlap(story: Story) -> None:
 
 def test_the_same_positions_of_other_generations_are_free(story: Story) -> None:
     assert story.enqueue(story.order((0, 10)), story.order((0, 10), model="core.b")) == 2
-    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
     everything = Order("core.a", "forward", (Interval(*EVERYTHING.edges),), (), "all of it")
     assert story.enqueue(everything) == 1
     assert story.enqueue(story.order((0, 10))) == 0
@@ -130,7 +130,7 @@ def test_the_same_positions_of_other_generations_are_free(story: Story) -> None:
 
 def test_a_generation_that_is_no_longer_worked_on_takes_no_orders(story: Story) -> None:
     old = {"core.a": story.generation().no}
-    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
     assert story.state.queue.enqueue([story.order((0, 10))], old) == 0
     assert story.state.queue.enqueue([story.order((0, 10))], {}) == 0
 

@@ -52,7 +52,7 @@ def add_consumer(story: Story, name: str, revision: str = "r2") -> None:
     """One more that reads the source."""
     edges = (("raw.events", 0, 0, 0, 0, False),)
     added = Definition(name, "interval", name, "second", "ts", {}, edges)
-    story.state.apply(revision, b"", {}, (*story.definitions(), added))
+    story.state.projects.apply(revision, b"", {}, (*story.definitions(), added))
 
 
 def build_from_source(story: Story, *chunks: tuple[int, int], model: str, snapshot: int) -> None:
@@ -114,7 +114,9 @@ def test_rows_are_not_counted_where_nobody_knows_them_exactly(story: Story) -> N
 def test_rows_count_for_a_chunk_that_looks_back_at_them(story: Story) -> None:
     """core.b reads ten positions before its own."""
     [source, first, second] = story.definitions()
-    story.state.apply("r2", b"", {}, (source, first, replace(second, edges=(("raw.events", 0, 0, 10, 0, False),))))
+    story.state.projects.apply(
+        "r2", b"", {}, (source, first, replace(second, edges=(("raw.events", 0, 0, 10, 0, False),)))
+    )
     begun(story)
     build_from_source(story, (0, 10), (10, 20), model="core.b", snapshot=1)
     story.state.sources.record(record(2), 1, Changed(ranges((8, 9)), ((Interval(8, 9), 3),)))
@@ -284,12 +286,12 @@ def test_without_snapshots_consumers_are_asked_by_the_order_of_things(story: Sto
 def test_consumers_that_were_removed_are_marked_by_what_is_known_of_them(story: Story) -> None:
     begun(story)
     source, *_ = story.definitions()
-    story.state.apply("r2", b"", {}, (source,))
+    story.state.projects.apply("r2", b"", {}, (source,))
     story.state.sources.record(record(2), 1)
     asking = story.state.events.ask_consumers(news(2), ranges((0, 5)), {}, "bad file", "me")
     assert asking.asked == {"core.a": ranges((0, 5))}
     assert open_ones(story) == 0, "nobody waits for a model that is gone"
-    story.state.apply("r3", b"", {}, story.definitions())
+    story.state.projects.apply("r3", b"", {}, story.definitions())
     assert story.stale() == ranges((0, 5))
 
 
@@ -345,11 +347,11 @@ def test_an_invalidation_is_closed_by_its_last_consumer_and_not_opened_by_a_late
 
 def test_a_table_that_gave_way_to_another_is_not_waited_for(story: Story) -> None:
     begun(story)
-    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
     observed(story, 2, Changed(ranges((0, 10))))
     assert open_ones(story) == 1, "the table that serves holds old rows"
     story.build((0, 10), inputs=2)
-    story.state.cutover(["core.a", "core.b"])
+    story.state.projects.cutover(["core.a", "core.b"])
     assert open_ones(story) == 0
 
 
@@ -369,9 +371,9 @@ def test_a_table_that_is_kept_is_marked_for_what_it_read_of_a_source_that_was_re
     """Nobody builds it, but a rollback could serve it."""
     begun(story)
     old = story.generation().no
-    story.state.apply("r2", b"", {}, story.definitions(a="new"))
+    story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
     story.build((0, 10), (10, 20))
-    story.state.cutover(["core.a", "core.b"])
+    story.state.projects.cutover(["core.a", "core.b"])
     story.state.sources.record(record(1, table="table-2"), 1, Changed(EVERYTHING))
     story.state.events.handle(same)
     marked = story.execute("select generation, range::text from coverage where kind = 'stale' order by 1")

@@ -252,7 +252,7 @@ def test_without_the_lock_two_that_answer_at_once_would_leave_it_open(
 def stays_open(story: Story, meeting: Meeting) -> list[str]:
     """Before which statements of the first publication the second one must come for that."""
     added = Definition("core.c", "interval", "c", "second", "ts", {}, (("raw.events", 0, 0, 0, 0, False),))
-    story.state.apply("r2", b"", {}, (*story.definitions(), added))
+    story.state.projects.apply("r2", b"", {}, (*story.definitions(), added))
     story.state.sources.record(record(1), None)
     for act in answers(story, 1):
         answer(act, story.state)

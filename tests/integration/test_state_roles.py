@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _NUMBERS = itertools.count(1)
 SEEN = SourceRecord("raw.events", "t", 1, None, {}, 0, 10, 1, 1, None, None, datetime(2026, 1, 1, tzinfo=UTC), None)
 PARTS = (
+    "projects",
     "sources",
     "queue",
     "workers",
@@ -47,9 +48,9 @@ def reads(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], ob
     return {
         "check": state.check,
         "migrate": state.migrate,  # there is nothing to do
-        "changes": lambda: state.changes(story.definitions(a="new")),
-        "active_revision": state.active_revision,
-        "bundle": lambda: state.bundle("r1"),
+        "projects.changes": lambda: state.projects.changes(story.definitions(a="new")),
+        "projects.active_revision": state.projects.active_revision,
+        "projects.bundle": lambda: state.projects.bundle("r1"),
         "world": lambda: (state.world().working, state.world(datetime(2026, 1, 1, tzinfo=UTC)).work),
         "lineage": lambda: state.lineage("core.b").working,
         "history.covers": lambda: state.history.covers(lease.generation, EVERYTHING),
@@ -87,8 +88,8 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
     return {
         "grant_reader": lambda: state.grant_reader("nobody at all"),
         "prune": lambda: state.prune(0),
-        "apply": lambda: state.apply("r2", b"", {}, story.definitions(a="new")),
-        "cutover": lambda: state.cutover(["core.a"]),
+        "projects.apply": lambda: state.projects.apply("r2", b"", {}, story.definitions(a="new")),
+        "projects.cutover": lambda: state.projects.cutover(["core.a"]),
         "sources.record": lambda: state.sources.record(SEEN, None),
         "sources.record_error": lambda: state.sources.record_error("raw.events", "gone"),
         "sources.claim_looks": lambda: state.sources.claim_looks({"raw.events": 0}),

@@ -33,7 +33,7 @@ def with_schedules(story: Story, **specs: Specs) -> tuple[Definition, ...]:
 
 
 def schedule(story: Story, **specs: Specs) -> None:
-    story.state.apply(f"with {specs}", b"", {}, with_schedules(story, **specs))
+    story.state.projects.apply(f"with {specs}", b"", {}, with_schedules(story, **specs))
 
 
 def stand_still(story: Story, at: datetime) -> None:
@@ -84,7 +84,7 @@ def test_applying_again_moves_no_slot_unless_its_cadence_changed(story: Story) -
 
 def test_a_model_that_is_gone_has_no_slots(story: Story) -> None:
     schedule(story, a=(("forward", "@hourly"),), b=(("forward", "@hourly"),))
-    story.state.apply("smaller", b"", {}, with_schedules(story, a=(("forward", "@hourly"),))[:2])
+    story.state.projects.apply("smaller", b"", {}, with_schedules(story, a=(("forward", "@hourly"),))[:2])
     assert schedules(story).keys() == {("core.a", "forward")}
     assert story.execute("select count(*) from schedule") == [(1,)]
 

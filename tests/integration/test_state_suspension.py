@@ -247,7 +247,7 @@ def test_a_person_lets_it_go_on(hopeless: Story, act: str) -> None:
         [dead, *_] = hopeless.state.history.tasks("core.a", failed=True, history=False)
         assert hopeless.state.control.resume_task(dead.id, "me")
     else:
-        hopeless.state.apply("r2", b"", {}, hopeless.definitions())
+        hopeless.state.projects.apply("r2", b"", {}, hopeless.definitions())
     assert suspended(hopeless) is None
     assert hopeless.state.world().work["core.a"].dead == NOTHING
     hopeless.enqueue(hopeless.order(*BATCH))
@@ -256,7 +256,7 @@ def test_a_person_lets_it_go_on(hopeless: Story, act: str) -> None:
 
 
 def test_another_text_is_another_generation_and_is_not_suspended(hopeless: Story) -> None:
-    hopeless.state.apply("r2", b"", {}, hopeless.definitions(a="mended"))
+    hopeless.state.projects.apply("r2", b"", {}, hopeless.definitions(a="mended"))
     assert suspended(hopeless) is None
 
 

@@ -42,7 +42,7 @@ def statements_of_one_look(state: State) -> int:
 def test_a_look_takes_as_many_statements_for_fifty_models_as_for_two(story: Story) -> None:
     few = statements_of_one_look(story.connect())
     many = (*story.definitions(), *(Definition(f"more.m{i}", "interval", "f", "second", "ts", {}) for i in range(50)))
-    story.state.apply("r2", b"", {}, many)
+    story.state.projects.apply("r2", b"", {}, many)
     story.build((0, 10), (10, 20))
     story.state.queue.fail(story.lease((20, 30)), "user", "no", story.cost)
     assert statements_of_one_look(story.connect()) == few <= 8
@@ -247,7 +247,7 @@ def test_an_older_failure_counts_again_when_the_later_one_is_let_go(
 
 def test_an_attempt_reads_its_model_and_what_that_is_made_of(story: Story) -> None:
     more = Definition("more.m", "interval", "f", "second", "ts", {}, (("raw.events", 0, 0, 0, 0, False),))
-    story.state.apply("r2", b"", {}, (*story.definitions(), more))
+    story.state.projects.apply("r2", b"", {}, (*story.definitions(), more))
     story.build((0, 10))
     story.state.queue.fail(story.lease((10, 20)), "user", "bad", story.cost)
     whole, part = story.state.world(), story.connect().lineage("core.b")

@@ -203,7 +203,7 @@ class Simulation:
     # what people do
 
     def apply(self, project: Project) -> None:
-        self.state.apply(project.revision, bundle(project), {}, definitions(project))
+        self.state.projects.apply(project.revision, bundle(project), {}, definitions(project))
         self.project = project
 
     @property

@@ -89,7 +89,7 @@ class Trial(Account):
 
     def rebuild(self) -> None:
         self.revision += 1
-        self.story.state.apply(f"r{self.revision}", b"", {}, self.story.definitions(a=f"{self.revision}"))
+        self.story.state.projects.apply(f"r{self.revision}", b"", {}, self.story.definitions(a=f"{self.revision}"))
         for entry in self.entries:
             if entry.active:
                 self._end(entry, "superseded", "superseded")

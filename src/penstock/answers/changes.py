@@ -24,7 +24,7 @@ def planned_changes(workspace: Workspace) -> list[dict[str, object]]:
     """Per model what changes, why, and how many intervals are to be computed now; nothing is stored."""
     from penstock.runtime.observe.sources import Observer, Sight  # with it comes what reads logs; apply does not
 
-    changes = workspace.state.changes(definitions(workspace.project))
+    changes = workspace.state.projects.changes(definitions(workspace.project))
     world = workspace.state.world()
     kept = {change.model for change in changes if change.change == "unchanged"}
     world = replace(world, sources={name: record for name, record in world.sources.items() if name in kept})

@@ -52,7 +52,7 @@ def store(workspace: Workspace, yes: bool) -> tuple[Change, ...]:
     from penstock.runtime.place.definitions import definitions
     from penstock.runtime.place.workspace import apply as record
 
-    changes = workspace.state.changes(definitions(workspace.project))
+    changes = workspace.state.projects.changes(definitions(workspace.project))
     require_consent(needs_consent(workspace.state, changes), yes)
     record(workspace)
     return changes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from uuid import uuid4
 
 from psycopg.types.json import Jsonb
@@ -16,72 +17,71 @@ from penstock.state.queue.tasks import lock_active
 from penstock.values.records import Change, Definition
 
 
-def changes(database: Database, definitions: Sequence[Definition]) -> tuple[Change, ...]:
-    with database.looking():
-        return tuple(move.change for move in _moves(database, definitions))
+@dataclass(frozen=True, slots=True)
+class Projects:
+    _database: Database
 
+    def changes(self, definitions: Sequence[Definition]) -> tuple[Change, ...]:
+        """What `apply` would change."""
+        with self._database.looking():
+            return tuple(move.change for move in _moves(self._database, definitions))
 
-def apply(
-    database: Database,
-    revision: str,
-    bundle: bytes,
-    manifest: Mapping[str, object],
-    definitions: Sequence[Definition],
-) -> tuple[Change, ...]:
-    """Make `revision` the active one. A new one may have put right what failed, so nothing is held any more."""
-    with database.transaction():
-        database.run("lock_apply")
-        todo = _moves(database, definitions)
-        settled = all(move.change.change == "unchanged" and not move.retire for move in todo)
-        if settled and active_revision(database) == revision:
+    def apply(
+        self, revision: str, bundle: bytes, manifest: Mapping[str, object], definitions: Sequence[Definition]
+    ) -> tuple[Change, ...]:
+        """Make `revision` the active one. A new one may have put right what failed, so nothing is held any more."""
+        database, names = self._database, [one.name for one in definitions]
+        with database.transaction():
+            database.run("lock_apply")
+            todo = _moves(database, definitions)
+            settled = all(move.change.change == "unchanged" and not move.retire for move in todo)
+            if settled and self.active_revision() == revision:
+                write_schedules(database, definitions)
+                return tuple(move.change for move in todo)
+            database.run("lock_generations", models=[move.change.model for move in todo])
+            database.run("supersede_revisions", hash=revision)
+            database.run("insert_revision", hash=revision, bundle=bundle, manifest=Jsonb(dict(manifest)))
+            _store_models(database, definitions)
+            for move in todo:
+                _take(database, move, {one.name: one for one in definitions}, revision)
+            database.run("close_invalidations", invalidations=None)
             write_schedules(database, definitions)
-            return tuple(move.change for move in todo)
-        database.run("lock_generations", models=[move.change.model for move in todo])
-        database.run("supersede_revisions", hash=revision)
-        database.run("insert_revision", hash=revision, bundle=bundle, manifest=Jsonb(dict(manifest)))
-        _store_models(database, definitions)
-        for move in todo:
-            _take(database, move, {one.name: one for one in definitions}, revision)
-        database.run("close_invalidations", invalidations=None)
-        write_schedules(database, definitions)
-        Control(database).go_on_all([one.name for one in definitions])
-        database.run("clear_holds", models=[one.name for one in definitions])
-        database.run("audit", actor="apply", action="apply", subject=revision, detail=Jsonb({}))
-        database.run("wake")
-    return tuple(move.change for move in todo)
+            Control(database).go_on_all(names)
+            database.run("clear_holds", models=names)
+            database.run("audit", actor="apply", action="apply", subject=revision, detail=Jsonb({}))
+            database.run("wake")
+        return tuple(move.change for move in todo)
 
+    def active_revision(self) -> str | None:
+        return self._database.value("active_revision", str)
 
-def active_revision(database: Database) -> str | None:
-    return database.value("active_revision", str)
+    def bundle(self, revision: str) -> bytes:
+        stored = self._database.value("bundle", bytes, hash=revision)
+        if stored is None:
+            raise StateError(f"the state database has no revision {revision!r}", hint="run `penstock apply`")
+        return stored
 
+    def cutover(self, models: Collection[str], generations: Collection[int] | None = None) -> tuple[str, ...]:
+        """Let the building generations of exactly these models serve, all of them in one transaction or none.
 
-def bundle(database: Database, revision: str) -> bytes:
-    found = database.value("bundle", bytes, hash=revision)
-    if found is None:
-        raise StateError(f"the state database has no revision {revision!r}", hint="run `penstock apply`")
-    return found
-
-
-def cutover(database: Database, models: Collection[str], generations: Collection[int] | None = None) -> tuple[str, ...]:
-    """Let the building generations of exactly these models serve, all of them in one transaction or none.
-
-    `generations` are those that were found complete: another revision may have begun other ones since.
-    """
-    names = sorted(models)
-    with database.transaction():
-        database.run("lock_apply")
-        database.run("lock_generations", models=names)
-        found = None if generations is None else list(generations)
-        building = database.values("building_models", str, models=names, generations=found)
-        if not names or sorted(building) != names:
-            return ()
-        retired = database.values("retire_current", int, models=names)
-        _drop_tasks(database, retired, "superseded", "a rebuilt table took over")
-        database.run("promote_building", models=names)
-        database.run("close_invalidations", invalidations=None)
-        database.run("audit", actor="run", action="cutover", subject=", ".join(names), detail=Jsonb({}))
-        database.run("wake")
-    return tuple(names)
+        `generations` are those that were found complete: another revision may have begun other ones since. None takes
+        whatever is being built.
+        """
+        names = sorted(models)
+        with self._database.transaction():
+            self._database.run("lock_apply")
+            self._database.run("lock_generations", models=names)
+            complete = None if generations is None else list(generations)
+            building = self._database.values("building_models", str, models=names, generations=complete)
+            if not names or sorted(building) != names:
+                return ()
+            retired = self._database.values("retire_current", int, models=names)
+            _drop_tasks(self._database, retired, "superseded", "a rebuilt table took over")
+            self._database.run("promote_building", models=names)
+            self._database.run("close_invalidations", invalidations=None)
+            self._database.run("audit", actor="run", action="cutover", subject=", ".join(names), detail=Jsonb({}))
+            self._database.run("wake")
+        return tuple(names)
 
 
 def _moves(database: Database, definitions: Sequence[Definition]) -> tuple[Move, ...]:

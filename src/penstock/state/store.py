@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable
 from datetime import datetime
 
-from penstock.state import apply, pruning, world
+from penstock.state import pruning, world
+from penstock.state.apply import Projects
 from penstock.state.database import migrate, roles, wakeup
 from penstock.state.database.connection import Database
 from penstock.state.history import History
@@ -20,8 +21,6 @@ from penstock.state.queue.workers import Workers
 from penstock.state.sources import Sources
 from penstock.state.world import Memory
 from penstock.values.records import (
-    Change,
-    Definition,
     StateView,
 )
 
@@ -31,6 +30,7 @@ class State:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        self.projects = Projects(database)
         self.sources = Sources(database)
         self.queue = Queue(database)
         self.workers = Workers(database)
@@ -94,26 +94,6 @@ class State:
     def prune(self, retention_seconds: float) -> int:
         """Remove what ended longer ago than that and says nothing about what is there now; how many tasks."""
         return pruning.prune(self.database, retention_seconds)
-
-    # projects
-
-    def changes(self, definitions: Sequence[Definition]) -> tuple[Change, ...]:
-        return apply.changes(self.database, definitions)
-
-    def apply(
-        self, revision: str, bundle: bytes, manifest: Mapping[str, object], definitions: Sequence[Definition]
-    ) -> tuple[Change, ...]:
-        return apply.apply(self.database, revision, bundle, manifest, definitions)
-
-    def cutover(self, ready: Collection[str], generations: Collection[int] | None = None) -> tuple[str, ...]:
-        """`generations`: those that were found complete; None takes whatever is being built."""
-        return apply.cutover(self.database, ready, generations)
-
-    def active_revision(self) -> str | None:
-        return self.database.value("active_revision", str)
-
-    def bundle(self, revision: str) -> bytes:
-        return apply.bundle(self.database, revision)
 
     # looking
 

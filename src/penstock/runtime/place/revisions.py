@@ -33,5 +33,5 @@ class Revisions:
         own = self._own
         if own.revision == revision:  # the same files in the same place, for the same target
             return own
-        files = unbundled(state.bundle(revision))
+        files = unbundled(state.projects.bundle(revision))
         return unpack(files, own.root, self._environ, own.settings.target.name, cache_of(own.root))

@@ -179,4 +179,4 @@ def apply(workspace: Workspace) -> tuple[Change, ...]:
     """Store the revision and make room for what is new."""
     project = workspace.project
     manifest = {"project": project.settings.name, "models": sorted(project.graph.models)}
-    return workspace.state.apply(project.revision, bundle(project), manifest, definitions(project))
+    return workspace.state.projects.apply(project.revision, bundle(project), manifest, definitions(project))

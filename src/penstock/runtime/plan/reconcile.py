@@ -91,7 +91,7 @@ def _cutover(state: State, site: TableResolver, world: StateView) -> tuple[str, 
     survey = Observations(site.graph, world)
     if not all(_complete(survey, name) for name in building):
         return ()
-    return state.cutover(building, [world.working[name].no for name in building])
+    return state.projects.cutover(building, [world.working[name].no for name in building])
 
 
 def _complete(survey: Observations, name: str) -> bool:

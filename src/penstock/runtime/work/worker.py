@@ -105,7 +105,7 @@ class Worker:
     def _current(self) -> TableResolver | None:
         """The applied project; asked for now and then, and by every attempt again."""
         if self._site is None or self._seen_at is None or time.monotonic() - self._seen_at > REVISION_SECONDS:
-            revision, known = self.state.active_revision(), self._site and self._site.project.revision
+            revision, known = self.state.projects.active_revision(), self._site and self._site.project.revision
             if revision != known or self._seen_at is None:
                 self._site = self.revisions.site(self.state.world(), self.state)
                 self._tell_revision()
