@@ -25,7 +25,7 @@ from penstock.runtime.process.metrics import Metrics
 from penstock.state.progress.events import Events
 from penstock.state.queue.queue import Queue
 from penstock.state.sources import Sources
-from penstock.state.store import State
+from penstock.state.world import Views
 from places import scratch
 from results import arguments, report
 
@@ -42,7 +42,7 @@ SOURCES, ROOTS = 10, 50
 SWEEP_SECONDS = 60
 PARTS = {
     "project": ((Revisions, "site"),),
-    "world": ((State, "world"),),
+    "world": ((Views, "world"),),
     "look": ((Sources, "claim_looks"), (Sources, "record"), (Observer, "_observe")),
     "settle": ((Queue, "reap"), (Events, "handle")),
     "diff": ((Triggers, "due"),),

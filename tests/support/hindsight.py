@@ -283,7 +283,7 @@ class Hindsight:
 
     def _look(self) -> dict[str, Touched]:
         """By table: the positions whose rows any commit changed since the last look."""
-        world = self.workspace.state.world()
+        world = self.workspace.state.views.world()
         self.expired = world.sources["raw.numbers"].expired_pos
         self.before = {name: Table(one.snapshot, one.rows) for name, one in self.tables.items()}
         touched = {}
@@ -303,7 +303,7 @@ class Hindsight:
 
     def _hold(self) -> dict[str, set[int]]:
         """Note what every model covers; what had to wait until now."""
-        world, waiting = self.workspace.state.world(), self.stale
+        world, waiting = self.workspace.state.views.world(), self.stale
         for name, size in SIZES.items():
             one = world.current.get(f"t.{name}")
             self.covered[name] = (

@@ -89,7 +89,7 @@ class NumberWorld:
         found = [f"{one.name} ended by itself with {one.exit_code}" for one in self.residents.ended_by_themselves()]
         wanted = expected(self.values)
         with self.trial.opened() as workspace:
-            world = workspace.state.world()
+            world = workspace.state.views.world()
             tasks = {str(task.uuid): task for task in workspace.state.history.tasks(None, False, True, 100_000)}
         for name in self.names:
             rows, covered = wanted[name]

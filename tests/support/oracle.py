@@ -44,7 +44,7 @@ def holds(engine: MemoryEngine, state: State, site: TableResolver) -> list[str]:
     Covered and not stale means: it equals its query at its recorded frontier, and no positioned input has changed
     inside it since. It is asked when all is quiet: what was not observed yet counts as a change.
     """
-    world = state.world()
+    world = state.views.world()
     found: list[str] = []
     for name, generation in sorted(world.current.items()):
         model = site.graph.models.get(name)

@@ -72,7 +72,7 @@ def until(deployment: Deployment, holds: Callable[[StateView], bool], seconds: f
     with deployment.opened() as workspace:
         while True:
             workspace.state.wait_change(0.2)
-            world = workspace.state.world()
+            world = workspace.state.views.world()
             if holds(world):
                 return world
             assert time.monotonic() < deadline, f"not in time: {world.work}"

@@ -169,7 +169,7 @@ class Life:
 
     def _is_asked_for(self, before: int) -> bool:
         """Somebody has asked for a chunk that lies below, and nobody has computed it yet."""
-        work = self.simulation.state.world().work.values()
+        work = self.simulation.state.views.world().work.values()
         return any(one.queued and one.in_flight.within(MIN_POSITION, before) for one in work)
 
     def history_comes(self) -> None:
@@ -205,7 +205,7 @@ class Life:
 
     def _held(self, name: str, where: str) -> IntervalSet:
         """Without what a task has written there that was not accepted yet: nobody would notice."""
-        sim, world = self.simulation, self.simulation.state.world()
+        sim, world = self.simulation, self.simulation.state.views.world()
         commits = [one.entry.commit for one in sim.engine.snapshots(where) if one.entry.commit is not None]
         written = IntervalSet.of(chunk.interval for commit in commits for chunk in commit.chunks)
         work = world.work.get(name)
@@ -220,7 +220,7 @@ class Life:
     def _tables(self) -> dict[str, str]:
         """Those that somebody is just working on, if there are any: there it does most harm."""
         sim = self.simulation
-        world = sim.state.world()
+        world = sim.state.views.world()
         running = {name for name, work in world.work.items() if work.running}
         found = {name: sim.site.table(one.location) for name, one in world.working.items()}
         return {name: where for name, where in found.items() if name in running} or found
@@ -260,14 +260,14 @@ class Life:
     def somebody_reruns_all_below(self) -> None:
         """With all that hangs on it, whether rows differ or not."""
         sim, name, window = self.simulation, self._model(), self._window("numbers", DAY)
-        world = sim.state.world()
+        world = sim.state.views.world()
         scopes = carried(sim.site.graph, world, {name: window & covered(world, name)})
         sim.tell(f"somebody reruns {name} in {window} and all below: {sorted(scopes)}")
         sim.state.invalidations.invalidate_all(scopes, "rerun", "somebody", rows_unknown=True)
 
     def somebody_resets(self) -> None:
         sim, name = self.simulation, self._model()
-        one = sim.state.world().current.get(name)
+        one = sim.state.views.world().current.get(name)
         if one is None or one.accepted_snapshot is None:
             return
         sim.tell(f"somebody resets {name}")
@@ -277,7 +277,7 @@ class Life:
     def somebody_invalidates(self) -> None:
         """Somebody who follows a source says what changed in it, sometimes twice."""
         sim, name = self.simulation, self.simulation.dice.choice(SOURCES)
-        graph, record = sim.site.graph, sim.state.world().sources.get(f"raw.{name}")
+        graph, record = sim.site.graph, sim.state.views.world().sources.get(f"raw.{name}")
         if record is None or record.snapshot is None:
             return
         if not self.said or sim.dice.random() < 0.7:
@@ -378,7 +378,7 @@ class Life:
     def unsettled(self) -> list[str]:
         """Why it is not quiet yet."""
         sim = self.simulation
-        world = sim.state.world()
+        world = sim.state.views.world()
         found = [f"{world.events} events"] if world.events else []
         survey = Observations(sim.site.graph, world)
         for model in sim.site.graph.interval_models:
@@ -405,7 +405,7 @@ class Life:
 
     def _incomplete(self) -> list[str]:
         """Two tables computed in the plainest way there is, whatever anybody says is covered."""
-        sim, world = self.simulation, self.simulation.state.world()
+        sim, world = self.simulation, self.simulation.state.views.world()
         expired = world.sources["raw.numbers"].expired_pos or 0
         begins = expired + -expired % DAY  # no chunk is longer; what lies below may have outlived its rows
         every = [(n, value) for n, value in sim.engine.rows(place("numbers")) if isinstance(n, int)]

@@ -25,7 +25,7 @@ def planned_changes(workspace: Workspace) -> list[dict[str, object]]:
     from penstock.runtime.observe.sources import Observer, Sight  # with it comes what reads logs; apply does not
 
     changes = workspace.state.projects.changes(definitions(workspace.project))
-    world = workspace.state.world()
+    world = workspace.state.views.world()
     kept = {change.model for change in changes if change.change == "unchanged"}
     world = replace(world, sources={name: record for name, record in world.sources.items() if name in kept})
     for seen in Observer(workspace.site, None, workspace.environ).look(workspace.project.graph.models, world):
@@ -69,6 +69,6 @@ def _intervals(workspace: Workspace, world: StateView, change: Change) -> int:
 def needs_consent(state: State, changes: tuple[Change, ...]) -> list[str]:
     """What `apply` asks about before it does it: nobody misses a table that never held a row."""
     taken = [change for change in changes if change.change in ("rebuild", "removed")]
-    current = state.world().current if taken else {}
+    current = state.views.world().current if taken else {}
     served = {name for name, generation in current.items() if generation.accepted_snapshot is not None}
     return [f"{one.model}: {one.change} ({one.reason})" for one in taken if one.model in served]

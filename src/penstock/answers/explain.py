@@ -23,7 +23,7 @@ def explained(workspace: Workspace, name: str, at: str | None) -> dict[str, obje
     model = workspace.project.graph.models[full]
     if isinstance(model, Source):
         return _source(workspace, model)
-    world = workspace.state.world()
+    world = workspace.state.views.world()
     seen = Observations(workspace.project.graph, world).observation(model)
     found = explain(seen, _at(model, at))
     return {
@@ -55,7 +55,7 @@ def _reopened(
 
 
 def _source(workspace: Workspace, source: Source) -> dict[str, object]:
-    answer = status(workspace.site, workspace.state.world(), (source.name,))
+    answer = status(workspace.site, workspace.state.views.world(), (source.name,))
     models = answer["models"]
     row = models[0] if isinstance(models, list) else {}
     return {
@@ -79,7 +79,7 @@ def rendered(workspace: Workspace, name: str, at: str | None) -> dict[str, objec
     model = workspace.project.graph.models[full]
     if isinstance(model, Source):
         raise UsageError(f"{full} is a source: it is observed, nothing is computed for it")
-    world = workspace.state.world()
+    world = workspace.state.views.world()
     seen = Observations(workspace.project.graph, world).observation(model)
     found = explain(seen, _at(model, at))
     chunk = found.chunk or _any_chunk(seen)

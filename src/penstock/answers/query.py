@@ -23,7 +23,7 @@ def query(
     """One SELECT: our tables at the accepted snapshot, sources at the observed one."""
     with reading(sql, _refused):
         tree = _select(sql)
-    world = workspace.state.world()
+    world = workspace.state.views.world()
     with reading(sql, _refused):
         asked, reads = _asked(workspace, tree, world)
     return workspace.engine.query(asked, reads, Limits(rows=most_rows, seconds=seconds))

@@ -93,7 +93,7 @@ def status(options: Options, model: str | None, gaps: bool) -> None:
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         names = () if model is None else (workspace.resolve(model),)
-        world = workspace.state.world()
+        world = workspace.state.views.world()
         inputs = workspace.state.history.newest_inputs([generation.no for generation in world.current.values()])
         answer = found(workspace.site, world, names, workspace.state.workers.alive(), inputs)
     if options.json:

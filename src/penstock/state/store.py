@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 
-from penstock.state import pruning, world
+from penstock.state import pruning
 from penstock.state.apply import Projects
 from penstock.state.database import migrate, roles, wakeup
 from penstock.state.database.connection import Database
@@ -19,10 +18,7 @@ from penstock.state.queue.control import Control
 from penstock.state.queue.queue import Queue
 from penstock.state.queue.workers import Workers
 from penstock.state.sources import Sources
-from penstock.state.world import Memory
-from penstock.values.records import (
-    StateView,
-)
+from penstock.state.world import Views
 
 
 class State:
@@ -30,6 +26,7 @@ class State:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        self.views = Views(database)
         self.projects = Projects(database)
         self.sources = Sources(database)
         self.queue = Queue(database)
@@ -41,8 +38,6 @@ class State:
         self.events = Events(database)
         self.reopenings = Reopenings(database)
         self.history = History(database)
-        self._memory = Memory()
-        self._remembered_on = database.connection
         self._listener = wakeup.Listener(database)
 
     @classmethod
@@ -94,22 +89,6 @@ class State:
     def prune(self, retention_seconds: float) -> int:
         """Remove what ended longer ago than that and says nothing about what is there now; how many tasks."""
         return pruning.prune(self.database, retention_seconds)
-
-    # looking
-
-    def world(self, dead_since: datetime | None = None) -> StateView:
-        return world.read_world(self.database, dead_since, self._remembered())
-
-    def lineage(self, model: str) -> StateView:
-        """The world as far as it concerns one model: it and all that it is made of, without schedules."""
-        return world.read_lineage(self.database, model, self._remembered())
-
-    def _remembered(self) -> Memory:
-        if (connection := self.database.ready()) is not self._remembered_on:
-            # a server that crashed may have forgotten its last commits, if it does not wait for its disk
-            self._memory.forget()
-            self._remembered_on = connection
-        return self._memory
 
     def wait_change(self, timeout: float) -> tuple[str, ...]:
         """What was told meanwhile: '' something changed, 'cancel' somebody took a task away; () nobody said a word."""

@@ -103,38 +103,54 @@ class Memory:
         self.generations, self.doing, self.folds = {}, {}, {}
 
 
-def read_world(database: Database, dead_since: datetime | None, memory: Memory) -> StateView:
-    """One moment, in a number of statements that does not grow; of what `memory` has only what changed since."""
-    with database.looking():
-        moment = _moment(database, memory, dead_since)
-        heads = database.rows("world_generations", GenerationHead, since=memory.horizon, models=None)
-        changed = _held(database, heads, memory.folds)
-        generations = memory.generations | changed
-        generations = {no: one for no, one in generations.items() if one.state in ("building", "current")}
-        tasks = _changed_tasks(database, memory, moment, generations, dead_since)
-        seen = _seen(database, moment, generations, None)
-    doing: dict[int, _Doing] = {}
-    for no in generations:
-        through = memory.folds[no].through
-        known = memory.doing[no].at(through) if no not in tasks else None
-        doing[no] = known or _doing(tasks[no], dead_since, moment.at, through)
-    memory.horizon, memory.key = moment.horizon, (moment.revision, dead_since)
-    memory.generations, memory.doing = generations, doing
-    memory.folds = {no: memory.folds[no] for no in generations}
-    memory.read_at = memory.read_at or moment.at
-    return replace(seen, work=_work(seen, doing))
+class Views:
+    """What one connection looked at last is remembered, so that the next look reads only what changed since."""
 
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._memory = Memory()
+        self._remembered_on = database.connection
 
-def read_lineage(database: Database, model: str, memory: Memory) -> StateView:
-    """The same of one model and of all that it is made of: what an attempt asks."""
-    with database.looking():
-        moment = database.rows("world_moment", _Moment, since=None)[0]
-        models = database.values("world_lineage", str, model=model)
-        heads = database.rows("world_generations", GenerationHead, since=None, models=models)
-        generations = _held(database, heads, memory.folds)
-        tasks = _tasks(database, generations, None)
-        seen = _seen(database, moment, generations, models)
-    return replace(seen, work=_work(seen, {no: _doing(mine, None, moment.at, 0) for no, mine in tasks.items()}))
+    def world(self, dead_since: datetime | None = None) -> StateView:
+        """One moment, in a number of statements that does not grow; of what is remembered only what changed since."""
+        database, memory = self._database, self._remembered()
+        with database.looking():
+            moment = _moment(database, memory, dead_since)
+            heads = database.rows("world_generations", GenerationHead, since=memory.horizon, models=None)
+            changed = _held(database, heads, memory.folds)
+            generations = memory.generations | changed
+            generations = {no: one for no, one in generations.items() if one.state in ("building", "current")}
+            tasks = _changed_tasks(database, memory, moment, generations, dead_since)
+            seen = _seen(database, moment, generations, None)
+        doing: dict[int, _Doing] = {}
+        for no in generations:
+            through = memory.folds[no].through
+            known = memory.doing[no].at(through) if no not in tasks else None
+            doing[no] = known or _doing(tasks[no], dead_since, moment.at, through)
+        memory.horizon, memory.key = moment.horizon, (moment.revision, dead_since)
+        memory.generations, memory.doing = generations, doing
+        memory.folds = {no: memory.folds[no] for no in generations}
+        memory.read_at = memory.read_at or moment.at
+        return replace(seen, work=_work(seen, doing))
+
+    def lineage(self, model: str) -> StateView:
+        """The same of one model and of all that it is made of, without schedules: what an attempt asks."""
+        database, memory = self._database, self._remembered()
+        with database.looking():
+            moment = database.rows("world_moment", _Moment, since=None)[0]
+            models = database.values("world_lineage", str, model=model)
+            heads = database.rows("world_generations", GenerationHead, since=None, models=models)
+            generations = _held(database, heads, memory.folds)
+            tasks = _tasks(database, generations, None)
+            seen = _seen(database, moment, generations, models)
+        return replace(seen, work=_work(seen, {no: _doing(mine, None, moment.at, 0) for no, mine in tasks.items()}))
+
+    def _remembered(self) -> Memory:
+        if (connection := self._database.ready()) is not self._remembered_on:
+            # a server that crashed may have forgotten its last commits, if it does not wait for its disk
+            self._memory.forget()
+            self._remembered_on = connection
+        return self._memory
 
 
 def _moment(database: Database, memory: Memory, dead_since: datetime | None) -> _Moment:

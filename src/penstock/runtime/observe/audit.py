@@ -100,7 +100,7 @@ def own_tables(site: TableResolver, state: State, world: StateView) -> Iterator[
     read_at = time.monotonic()
     for name in tuple(world.working):
         if time.monotonic() - read_at > KNOWN_SECONDS:
-            world, read_at = state.world(), time.monotonic()
+            world, read_at = state.views.world(), time.monotonic()
         model, generation = site.graph.models.get(name), world.working.get(name)
         if isinstance(model, IntervalModel) and generation is not None and generation.accepted_snapshot is not None:
             yield OwnTable(model, generation, generation.accepted_snapshot)
@@ -252,7 +252,7 @@ def unadopted(found: Sequence[ForeignCommit], owned: Mapping[UUID, bool]) -> lis
 
 def _as_seen(state: State, table: OwnTable) -> Generation | None:
     """The generation as it is now; None when the look was at another state of it, or at another table in its place."""
-    seen, now = table.generation, state.world().working.get(table.model.name)
+    seen, now = table.generation, state.views.world().working.get(table.model.name)
     return now if now is not None and _identity(now) == _identity(seen) else None
 
 

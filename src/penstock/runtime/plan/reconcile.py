@@ -44,12 +44,12 @@ def reconcile(
     reaped = state.queue.reap(own_worker)
     step("reaped")
     state.events.handle(partial(_affected, site.graph, step))
-    world = state.world(dead_since)
+    world = state.views.world(dead_since)
     if _go_on(state, world, dead_since):
-        world = state.world(dead_since)
+        world = state.views.world(dead_since)
     took_over = _cutover(state, site, world)
     if took_over:
-        world = state.world(dead_since)
+        world = state.views.world(dead_since)
     return Reconciled(world, reaped, took_over)
 
 

@@ -83,7 +83,7 @@ class Scheduler:
     def round(self) -> float:
         """Look, settle, plan; how many seconds the next round may wait when nobody rings."""
         began = time.monotonic()
-        world = self.state.world()
+        world = self.state.views.world()
         site = self.revisions.site(world, self.state)
         if site is None:
             return LONGEST_PAUSE_SECONDS

@@ -53,13 +53,13 @@ class Words:
 def report(workspace: Workspace, table: Model, within: IntervalSet | None, where: str | None, words: Words) -> Report:
     """What would be asked of whom; `within` is None when nobody said which positions."""
     row_filter = None if where is None else condition(where)
-    before = workspace.state.world()
+    before = workspace.state.views.world()
     applied(workspace, before)
     if before.revision is None:
         raise UsageError("the project was never applied, so nothing was computed", hint="run penstock run")
     if isinstance(table, Source):
         _observe(workspace, table)
-    world = workspace.state.world()
+    world = workspace.state.views.world()
     ranges = _ranges(workspace, table, world, within, row_filter)
     news = _news(workspace, table, ranges, words.key)
     graph = workspace.project.graph
@@ -117,7 +117,7 @@ def _whole(workspace: Workspace, world: StateView, name: str, scope: IntervalSet
 
 
 def _observe(workspace: Workspace, source: Source) -> None:
-    world = workspace.state.world()
+    world = workspace.state.views.world()
     observer = Observer(workspace.site, workspace.engine, workspace.environ)
     for sight in observer.look((source.name,), world):
         if not isinstance(sight, Sight):

@@ -46,7 +46,7 @@ def request(
     """What of the model a rerun would recompute: every cell it holds that meets the range and the condition."""
     graph = workspace.project.graph
     row_filter = None if where is None else condition(where)
-    world = workspace.state.world()
+    world = workspace.state.views.world()
     applied(workspace, world)
     generation = world.working.get(model.name)
     low = MIN_POSITION if start is None else start
@@ -97,7 +97,7 @@ def record(workspace: Workspace, rerun: Rerun, actor: str) -> None:
 def failed(workspace: Workspace, model: IntervalModel) -> Rerun:
     """The ranges of the model whose tasks failed for good."""
     # with those whose hold is over: a resident would try them again by itself, but here a person asks
-    graph, world = workspace.project.graph, workspace.state.world(_EVER)
+    graph, world = workspace.project.graph, workspace.state.views.world(_EVER)
     applied(workspace, world)
     work = world.work.get(model.name)
     dead = work.dead - work.cancelled if work else NOTHING

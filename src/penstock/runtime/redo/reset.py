@@ -31,7 +31,7 @@ class Resetting:
 
 def resettable(workspace: Workspace, model: IntervalModel) -> Resetting:
     """What emptying the model's table means."""
-    graph, world = workspace.project.graph, workspace.state.world()
+    graph, world = workspace.project.graph, workspace.state.views.world()
     applied(workspace, world)
     generation = world.working.get(model.name)
     if generation is None or generation.accepted_snapshot is None:

@@ -87,7 +87,7 @@ def observe(workspace: Workspace, progress: Progress) -> datetime:
 
     When that was, by the database's clock: what died before is tried again.
     """
-    world = workspace.state.world()
+    world = workspace.state.views.world()
     observer = Observer(workspace.site, workspace.engine, workspace.environ)
     with closing(_seen(observer, world)) as found:
         for seen in found:
@@ -218,7 +218,7 @@ class _Run:
 
     def _look(self) -> StateView:
         """The world as it is after everything that can be settled without Spark."""
-        world = self._state.world(self._since)
+        world = self._state.views.world(self._since)
         if superseded(self._workspace.project.revision, world):
             return world
         settled = reconcile(

@@ -130,7 +130,7 @@ def _ended(bench: AttemptContext, lease: Lease, began: float) -> Finished:
 
 
 def _attempt(bench: AttemptContext, lease: Lease) -> Commit | Wait:
-    world = bench.patiently(lease, lambda: bench.state.lineage(lease.order.model))
+    world = bench.patiently(lease, lambda: bench.state.views.lineage(lease.order.model))
     site = bench.patiently(lease, lambda: bench.site(world, bench.state))
     if site is None:
         return Wait(lease.order.model, "another revision of the project was applied meanwhile")

@@ -107,7 +107,7 @@ class Worker:
         if self._site is None or self._seen_at is None or time.monotonic() - self._seen_at > REVISION_SECONDS:
             revision, known = self.state.projects.active_revision(), self._site and self._site.project.revision
             if revision != known or self._seen_at is None:
-                self._site = self.revisions.site(self.state.world(), self.state)
+                self._site = self.revisions.site(self.state.views.world(), self.state)
                 self._tell_revision()
             self._seen_at = time.monotonic()
         return self._site
@@ -146,7 +146,7 @@ class Worker:
     def _scanned(self, site: TableResolver, names: frozenset[str]) -> None:
         try:
             with closing(self.workspace.connect()) as state:
-                world = state.world()
+                world = state.views.world()
                 observer = Observer(site, self.workspace.engine, self.workspace.environ)
                 for sight in observer.look(names, world):
                     if isinstance(sight, Sight):
