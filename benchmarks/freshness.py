@@ -74,7 +74,7 @@ def wait(state: State, holds: Callable[[], bool], seconds: float = 180.0) -> Non
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it never came"
-        state.wait_change(0.05)
+        state.listener.wait(0.05)
 
 
 def reached(state: State, end: int) -> bool:

@@ -28,6 +28,7 @@ from penstock.runtime.serve.run import observe
 from penstock.runtime.work import heartbeat as beating
 from penstock.runtime.work import worker
 from penstock.state.database.connection import Database
+from penstock.state.database.roles import grant_reader
 from penstock.state.sources import Sources
 from penstock.values.intervals import Interval, ranges
 from penstock.values.tasks import Order
@@ -360,7 +361,7 @@ def test_a_reader_role_answers_status_explain_and_tasks(trial: Deployment) -> No
     trial.execute(f"create role {role} login")
     try:
         with trial.opened() as workspace:
-            workspace.state.grant_reader(role)
+            grant_reader(workspace.state.database, role)
         trial.environ["PENSTOCK_STATE"] = make_conninfo(trial.dsn, options=f"-c role={role}")
         with trial.opened() as workspace:
             assert trial.status("t.copy")["health"] == "ok"

@@ -14,6 +14,7 @@ from postgres_server import own_server
 
 from penstock.errors import StateError
 from penstock.state.database.connection import SETTINGS, Database
+from penstock.state.database.migrate import check
 from penstock.state.database.statements import statements
 from penstock.state.database.wakeup import wake_cancelled
 from penstock.state.store import State
@@ -69,7 +70,7 @@ def test_a_new_connection_has_the_same_settings_and_reads_the_same_tables(story:
         lambda story: story.state.history.covers(1, ranges((0, 10))),
         lambda story: story.state.queue.claim("w"),
         lambda story: story.state.invalidations.invalidate("core.a", ranges((0, 1)), "", "me"),
-        lambda story: story.state.check(),
+        lambda story: check(story.state.database),
     ],
 )
 def test_whatever_begins_after_the_loss_works(story: Story, act: Callable[[Story], object]) -> None:
@@ -200,24 +201,24 @@ def test_a_server_that_crashed_and_is_back_is_used_again() -> None:
 
 def test_what_is_heard_says_what_kind_of_news_it_is(story: Story) -> None:
     waiter = story.connect()
-    assert waiter.wait_change(0) == ()
-    assert waiter.wait_change(0) == ()
+    assert waiter.listener.wait(0) == ()
+    assert waiter.listener.wait(0) == ()
     story.enqueue(story.order((0, 10)))
-    assert set(waiter.wait_change(30)) == {""}
+    assert set(waiter.listener.wait(30)) == {""}
     wake_cancelled(story.state.database)
-    assert "cancel" in waiter.wait_change(30)
+    assert "cancel" in waiter.listener.wait(30)
 
 
 def test_a_listener_listens_again_on_a_new_connection_and_says_that_it_missed_something(story: Story) -> None:
     waiter = story.connect()
-    waiter.wait_change(0)
+    waiter.listener.wait(0)
     lose(story, waiter)
     story.enqueue(story.order((0, 10)))  # nobody listens
     began = time.monotonic()
-    assert waiter.wait_change(60) == ("",)
+    assert waiter.listener.wait(60) == ("",)
     assert time.monotonic() - began < 30
     heard: list[tuple[str, ...]] = []
-    thread = threading.Thread(target=lambda: heard.append(waiter.wait_change(60)))
+    thread = threading.Thread(target=lambda: heard.append(waiter.listener.wait(60)))
     thread.start()
     wake_cancelled(story.state.database)
     thread.join(30)
@@ -226,12 +227,12 @@ def test_a_listener_listens_again_on_a_new_connection_and_says_that_it_missed_so
 
 def test_a_listener_that_loses_its_connection_while_it_waits_says_so(story: Story) -> None:
     waiter = story.connect()
-    waiter.wait_change(0)
+    waiter.listener.wait(0)
     failed: list[StateError] = []
 
     def wait() -> None:
         try:
-            waiter.wait_change(60)
+            waiter.listener.wait(60)
         except StateError as error:
             failed.append(error)
 
@@ -240,7 +241,7 @@ def test_a_listener_that_loses_its_connection_while_it_waits_says_so(story: Stor
     cut(story, waiter)
     thread.join(30)
     assert len(failed) == 1
-    assert waiter.wait_change(60) == ("",)
+    assert waiter.listener.wait(60) == ("",)
 
 
 def test_a_listener_that_only_remembers_that_it_listens_would_hear_nothing(
@@ -248,11 +249,11 @@ def test_a_listener_that_only_remembers_that_it_listens_would_hear_nothing(
 ) -> None:
     """The control of the two tests above."""
     waiter = story.connect()
-    waiter.wait_change(0)
+    waiter.listener.wait(0)
     lose(story, waiter)
-    monkeypatch.setattr(waiter._listener, "_listening", waiter.database.ready())
+    monkeypatch.setattr(waiter.listener, "_listening", waiter.database.ready())
     wake_cancelled(story.state.database)
-    assert waiter.wait_change(0.2) == ()
+    assert waiter.listener.wait(0.2) == ()
 
 
 # time limits

@@ -74,7 +74,7 @@ def test_only_models_that_we_build_can_be_controlled(story: Story, name: str) ->
 def test_everybody_hears_of_it(story: Story, act: str, news: str) -> None:
     lease = story.lease((0, 10))
     waiter = story.connect()
-    waiter.wait_change(0)
+    waiter.listener.wait(0)
     acts: dict[str, Callable[[], object]] = {
         "pause": lambda: story.state.control.pause("core.a", "me"),
         "resume": lambda: story.state.control.resume("core.a", "me"),
@@ -83,7 +83,7 @@ def test_everybody_hears_of_it(story: Story, act: str, news: str) -> None:
         "cancel_model": lambda: story.state.control.cancel_model("core.a", "me"),
     }
     acts[act]()
-    assert waiter.wait_change(20) == (news,)
+    assert waiter.listener.wait(20) == (news,)
 
 
 # cancel

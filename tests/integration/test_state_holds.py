@@ -202,13 +202,13 @@ def test_a_worker_that_is_heard_of_again_ends_the_quarantine_at_once(story: Stor
     quarantine(story, 0)
     assert held(story) == ranges((0, 10))
     waiter = story.connect()
-    waiter.wait_change(0)
+    waiter.listener.wait(0)
     if how == "registers":
         story.connect().workers.register(back, {})
     else:
         first.workers.heartbeat([], back)
     assert held(story) == NOTHING
-    assert waiter.wait_change(20) == ("",)
+    assert waiter.listener.wait(20) == ("",)
 
 
 def test_another_worker_that_comes_back_ends_no_quarantine(story: Story) -> None:
@@ -284,14 +284,14 @@ def test_a_run_holds_what_died_since_it_began_and_nothing_older(story: Story) ->
 def test_holds_end_when_somebody_acts(story: Story, act: str) -> None:
     die(story, (0, 10))
     waiter = story.connect()
-    waiter.wait_change(0)
+    waiter.listener.wait(0)
     if act == "resume":
         story.state.control.resume("core.a", "me")
     elif act == "rerun":
         story.state.control.clear_holds("core.a")
     else:
         story.state.projects.apply("r2", b"", {}, story.definitions())
-    assert waiter.wait_change(20) == ("",)
+    assert waiter.listener.wait(20) == ("",)
     assert held(story) == NOTHING
     assert work(story).dead_tasks == 1
     assert round(hold_of(story, die(story, (0, 10)))) == 30

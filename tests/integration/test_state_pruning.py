@@ -214,9 +214,9 @@ def test_a_model_that_is_computed_again_and_again_does_not_grow(story: Story) ->
     story.state.events.handle(lambda _model, _input, _scope: NOTHING)
     last = story.build((0, 10), (10, 20), inputs=4)
     known = story.state.history.covers(last.generation, EVERYTHING)
-    assert story.state.prune(LONG) == 0
+    assert prune(story.state.database, LONG) == 0
     old(story)
-    assert story.state.prune(LONG) == 5
+    assert prune(story.state.database, LONG) == 5
     found = counts(story, "task", "attempt", "frontier", "coverage", "invalidation", "invalidation_target")
     assert found == {
         "task": 1,
@@ -229,7 +229,7 @@ def test_a_model_that_is_computed_again_and_again_does_not_grow(story: Story) ->
     assert story.connect().history.covers(last.generation, EVERYTHING) == known
     assert [one.frontier["raw.events"].snapshot for one in known] == [4, 4]
     assert (story.covered(), story.stale()) == (ranges((0, 20)), NOTHING)
-    assert story.state.prune(LONG) == 0
+    assert prune(story.state.database, LONG) == 0
 
 
 def test_what_a_chunk_was_made_from_stays_as_long_as_a_part_of_it_is_visible(story: Story) -> None:
@@ -237,12 +237,12 @@ def test_what_a_chunk_was_made_from_stays_as_long_as_a_part_of_it_is_visible(sto
     story.build((0, 10), inputs=2)
     known = story.state.history.covers(first.generation, EVERYTHING)
     old(story)
-    assert story.state.prune(LONG) == 0
+    assert prune(story.state.database, LONG) == 0
     assert story.state.history.covers(first.generation, EVERYTHING) == known
     assert [one.frontier["raw.events"].snapshot for one in known] == [2, 1]
     assert count(story, "coverage") == 2
     story.build((10, 20), inputs=3)
-    assert story.state.prune(LONG) == 1
+    assert prune(story.state.database, LONG) == 1
     assert story.state.history.attempts([first.task])[first.task] == ()
 
 
@@ -252,7 +252,7 @@ def test_work_that_waits_or_runs_is_never_forgotten(story: Story) -> None:
     story.state.queue.fail(failed, "engine", "no", story.cost)
     story.enqueue(story.order((20, 30)))
     old(story)
-    assert story.state.prune(0) == 0
+    assert prune(story.state.database, 0) == 0
     assert count(story, "task") == 3
     assert {one.task for one in story.state.history.attempts([running.task, failed.task])[failed.task]} == {failed.task}
 
@@ -269,9 +269,9 @@ def test_tasks_that_ended_without_a_result_go_in_time(story: Story) -> None:
         "running",
     }
     story.advance(LONG - 60)
-    assert story.state.prune(LONG) == 0
+    assert prune(story.state.database, LONG) == 0
     story.advance(LONG + 60)
-    assert story.state.prune(LONG) == 2
+    assert prune(story.state.database, LONG) == 2
     assert {task.id for task in story.state.history.tasks(None, False, True)} == {one.task for one in halves}
 
 
@@ -281,12 +281,12 @@ def test_a_dead_task_is_kept_while_it_holds_its_scope(story: Story) -> None:
     held = "update task set held_until = %s::timestamptz where id = %s"
     story.execute(held, "infinity", lease.task)
     old(story)
-    assert story.state.prune(LONG) == 0
+    assert prune(story.state.database, LONG) == 0
     story.execute("update task set held_until = clock() + interval '1 minute' where id = %s", lease.task)
-    assert story.state.prune(LONG) == 0
+    assert prune(story.state.database, LONG) == 0
     assert story.state.views.world().work["core.a"].last_error == "a wrong query"
     story.execute("update task set held_until = clock() where id = %s", lease.task)
-    assert story.state.prune(LONG) == 1
+    assert prune(story.state.database, LONG) == 1
 
 
 def test_without_looking_at_holds_a_dead_scope_would_be_planned_again(
@@ -300,7 +300,7 @@ def test_without_looking_at_holds_a_dead_scope_would_be_planned_again(
     story.execute("update task set held_until = 'infinity' where id = %s", lease.task)
     assert story.state.views.world().work["core.a"].dead == ranges((0, 10))
     old(story)
-    story.state.prune(LONG)
+    prune(story.state.database, LONG)
     assert story.state.views.world().work["core.a"].dead == NOTHING
 
 
@@ -310,7 +310,7 @@ def replaced(story: Story, audited: int) -> tuple[bool, int]:
     story.build((0, 10), snapshot=6)
     story.execute("update generation set audited_snapshot = %s", audited)
     old(story)
-    removed = story.state.prune(LONG)
+    removed = prune(story.state.database, LONG)
     return lease.uuid in story.state.generations.owned([lease.uuid]), removed
 
 
@@ -342,10 +342,10 @@ def test_buried_events_and_closed_invalidations_go_and_open_ones_stay(story: Sto
             name,
             dead,
         )
-    story.state.prune(LONG)
+    prune(story.state.database, LONG)
     assert counts(story, "event", "invalidation") == {"event": 2, "invalidation": 2}
     old(story)
-    story.state.prune(LONG)
+    prune(story.state.database, LONG)
     assert story.execute("select id from event") == [("waiting",)]
     assert story.execute("select reason from invalidation") == [("open",)]
     assert count(story, "invalidation_target") == 1
@@ -364,8 +364,8 @@ def test_pruning_waits_for_nobody_and_nobody_waits_for_it(story: Story) -> None:
     with story.state.attempts.publishing(lease) as publication:
         publication.record(story.commit(lease, 0), story.cost, "interval", ())
         story.execute("select from coverage for update")
-        assert other.prune(LONG) == 0
-    assert other.prune(LONG) == 3
+        assert prune(other.database, LONG) == 0
+    assert prune(other.database, LONG) == 3
     assert story.covered() == ranges((0, 10))
     assert count(story, "coverage") == 1
 

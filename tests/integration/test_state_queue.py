@@ -171,11 +171,11 @@ def test_a_paused_model_is_not_claimed(story: Story) -> None:
 
 def test_a_wait_ends_when_somebody_changes_something(story: Story) -> None:
     waiter = story.connect()
-    waiter.wait_change(0)
+    waiter.listener.wait(0)
     done = threading.Event()
 
     def wait() -> None:
-        waiter.wait_change(60)
+        waiter.listener.wait(60)
         done.set()
 
     thread = threading.Thread(target=wait)
@@ -191,7 +191,7 @@ def test_a_wait_ends_when_somebody_changes_something(story: Story) -> None:
 def test_what_came_before_a_wait_ends_it_at_once(story: Story, act: str) -> None:
     lease = story.lease((0, 10))
     waiter = story.connect()
-    waiter.wait_change(0)
+    waiter.listener.wait(0)
     acts: dict[str, Callable[[], object]] = {
         "publish": lambda: story.publish(lease),
         "fail": lambda: story.state.queue.fail(lease, "engine", "no", story.cost),
@@ -201,5 +201,5 @@ def test_what_came_before_a_wait_ends_it_at_once(story: Story, act: str) -> None
     acts[act]()
     waiter.views.world()
     began = time.monotonic()
-    waiter.wait_change(60)
+    waiter.listener.wait(60)
     assert time.monotonic() - began < 30

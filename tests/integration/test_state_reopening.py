@@ -13,6 +13,7 @@ from reaches import none, same
 
 import penstock
 from penstock.planner.change.pins import InputChange
+from penstock.state.pruning import prune
 from penstock.values.changes import MOST_PARTS, Changed, merged_counts
 from penstock.values.intervals import EVERYTHING, NOTHING, Interval, ranges
 from penstock.values.records import Definition, SourceRecord
@@ -361,7 +362,7 @@ def test_what_is_over_is_forgotten_in_time_and_what_is_open_is_not(story: Story)
     story.build((0, 10), inputs=2)
     observed(story, 3, Changed(ranges((10, 20))))
     story.advance(60 * 86_400)
-    story.state.prune(30 * 86_400)
+    prune(story.state.database, 30 * 86_400)
     assert story.execute("select input_snapshot from invalidation") == [(3,)]
     assert count(story, "invalidation_target") == 1
     assert story.stale() == ranges((10, 20))

@@ -16,7 +16,10 @@ from psycopg.conninfo import make_conninfo
 from penstock.errors import StateError
 from penstock.planner.change.pins import InputChange
 from penstock.state.database.connection import Database
+from penstock.state.database.migrate import check, migrate
+from penstock.state.database.roles import grant_reader
 from penstock.state.database.statements import statements
+from penstock.state.pruning import prune
 from penstock.state.store import State
 from penstock.values.intervals import EVERYTHING, ranges
 from penstock.values.records import SourceRecord
@@ -28,13 +31,15 @@ if TYPE_CHECKING:
 _NUMBERS = itertools.count(1)
 SEEN = SourceRecord("raw.events", "t", 1, None, {}, 0, 10, 1, 1, None, None, datetime(2026, 1, 1, tzinfo=UTC), None)
 LIFE = {"close", "open", "migrated", "server_version"}
+FUNCTIONS = {"check", "migrate", "grant_reader", "prune"}
+"""What is asked of the database alone."""
 
 
 def reads(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], object]]:
     """Every method that only asks, as it is called."""
     return {
-        "check": state.check,
-        "migrate": state.migrate,  # there is nothing to do
+        "check": lambda: check(state.database),
+        "migrate": lambda: migrate(state.database),  # there is nothing to do
         "projects.changes": lambda: state.projects.changes(story.definitions(a="new")),
         "projects.active_revision": state.projects.active_revision,
         "projects.bundle": lambda: state.projects.bundle("r1"),
@@ -52,7 +57,7 @@ def reads(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], ob
         "queue.unheard_claim": lambda: state.queue.unheard_claim("w", [lease.task]),
         "attempts.completed": lambda: state.attempts.completed(lease),
         "generations.owned": lambda: state.generations.owned([lease.uuid]),
-        "wait_change": lambda: state.wait_change(0),
+        "listener.wait": lambda: state.listener.wait(0),
     }
 
 
@@ -73,8 +78,8 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
             raise AssertionError("a reader keeps others from changing something")
 
     return {
-        "grant_reader": lambda: state.grant_reader("nobody at all"),
-        "prune": lambda: state.prune(0),
+        "grant_reader": lambda: grant_reader(state.database, "nobody at all"),
+        "prune": lambda: prune(state.database, 0),
         "projects.apply": lambda: state.projects.apply("r2", b"", {}, story.definitions(a="new")),
         "projects.cutover": lambda: state.projects.cutover(["core.a"]),
         "sources.record": lambda: state.sources.record(SEEN, None),
@@ -135,7 +140,7 @@ def reader_dsn(dsn: str, role: str) -> str:
 
 @pytest.fixture
 def reader(story: Story, empty_schema: str, role: str, reader_dsn: str) -> Iterator[State]:
-    story.state.grant_reader(role)
+    grant_reader(story.state.database, role)
     state = State.open(reader_dsn, empty_schema, migrate=False)
     yield state
     state.close()
@@ -175,9 +180,13 @@ def test_a_reader_is_refused_whatever_changes_something(story: Story, lease: Lea
 
 def test_every_method_is_in_one_of_the_two_lists(story: Story, lease: Lease) -> None:
     known = [*reads(story.state, lease, story), *writes(story.state, lease, story)]
-    parts = {part: value for part, value in vars(story.state).items() if part in public(story.state) - {"database"}}
+    parts = {part: value for part, value in vars(story.state).items() if part != "database"}
     methods = {f"{part}.{name}" for part, value in parts.items() for name in public(value)}
-    assert sorted(known) == sorted((public(State) - LIFE) | methods), "say in this file whether it reads or writes"
+    assert sorted(known) == sorted(FUNCTIONS | methods), "say in this file whether it reads or writes"
+
+
+def test_the_state_itself_only_opens_and_closes() -> None:
+    assert public(State) == LIFE, "whatever else is asked stands in one of its parts"
 
 
 def public(of: object) -> set[str]:
@@ -244,7 +253,7 @@ def test_a_grant_that_gave_more_would_be_noticed(
     """The control of the lists: with more rights a reader pauses a model."""
     generous = statements()["reader_grants"].replace("grant select on all", "grant all on all")
     monkeypatch.setitem(statements(), "reader_grants", generous)
-    story.state.grant_reader(role)
+    grant_reader(story.state.database, role)
     reader = State.open(reader_dsn, empty_schema, migrate=False)
     reader.control.pause("core.a", "reader")
     assert story.state.views.world().paused == {"core.a"}
@@ -263,13 +272,13 @@ def test_tables_of_later_migrations_are_readable_too(story: Story, reader: State
 
 
 def test_granting_twice_is_once(story: Story, reader: State, role: str) -> None:
-    story.state.grant_reader(role)
+    grant_reader(story.state.database, role)
     assert reader.views.world().working == story.state.views.world().working
 
 
 def test_an_unknown_role_is_named(story: Story) -> None:
     with pytest.raises(StateError, match="no role named 'nobody \"at\" all'"):
-        story.state.grant_reader('nobody "at" all')
+        grant_reader(story.state.database, 'nobody "at" all')
 
 
 def test_a_reader_cannot_let_others_in(story: Story, reader: State, dsn: str) -> None:
@@ -277,7 +286,7 @@ def test_a_reader_cannot_let_others_in(story: Story, reader: State, dsn: str) ->
         admin.execute("create role friend")
         try:
             with pytest.raises(StateError):
-                reader.grant_reader("friend")
+                grant_reader(reader.database, "friend")
         finally:
             admin.execute("drop owned by friend")
             admin.execute("drop role friend")

@@ -150,7 +150,7 @@ class Residents:
             while (complaint := condition(workspace)) is not None:
                 if time.monotonic() > deadline:
                     raise AssertionError(f"after {seconds:.0f} s still {complaint}\n{self.tails()}")
-                workspace.state.wait_change(_POLL_SECONDS)
+                workspace.state.listener.wait(_POLL_SECONDS)
 
     def wait_quiet(self, seconds: float) -> None:
         """Until nothing is active, nobody has to be told of anything, and the planner would order nothing."""

@@ -71,7 +71,7 @@ def until(deployment: Deployment, holds: Callable[[StateView], bool], seconds: f
     deadline = time.monotonic() + seconds
     with deployment.opened() as workspace:
         while True:
-            workspace.state.wait_change(0.2)
+            workspace.state.listener.wait(0.2)
             world = workspace.state.views.world()
             if holds(world):
                 return world

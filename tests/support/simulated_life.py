@@ -20,6 +20,7 @@ from penstock.planner.change.pins import InputChange
 from penstock.planner.change.reach import carried, covered
 from penstock.planner.observations import Observations
 from penstock.planner.readiness.plan import plan
+from penstock.state.pruning import prune
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
 from penstock.values.tasks import Order
 
@@ -245,7 +246,7 @@ class Life:
             )
 
     def history_is_pruned(self) -> None:
-        self.simulation.state.prune(self.simulation.project.settings.scheduler.retention_seconds)
+        prune(self.simulation.state.database, self.simulation.project.settings.scheduler.retention_seconds)
 
     # people
 

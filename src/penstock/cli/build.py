@@ -180,6 +180,7 @@ def verify(options: Options, models: tuple[str, ...], start: str | None, end: st
 def migrate(options: Options, reader: str | None) -> None:
     from penstock.project import load
     from penstock.runtime.place.workspace import database
+    from penstock.state.database.roles import grant_reader
     from penstock.state.store import State
 
     project = load(root_of(options), options.environ, options.target, options.config)
@@ -188,7 +189,7 @@ def migrate(options: Options, reader: str | None) -> None:
         if reader is not None:
             state = address.connect(project.settings.target.schema, migrate=False)
             try:
-                state.grant_reader(reader)
+                grant_reader(state.database, reader)
             finally:
                 state.close()
     if options.json:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.state import pruning
 from penstock.state.apply import Projects
-from penstock.state.database import migrate, roles, wakeup
 from penstock.state.database.connection import Database
+from penstock.state.database.migrate import check as check_migrations
+from penstock.state.database.migrate import migrate as apply_migrations
+from penstock.state.database.wakeup import Listener
 from penstock.state.history import History
 from penstock.state.progress.events import Events
 from penstock.state.progress.generations import Generations
@@ -22,7 +23,7 @@ from penstock.state.world import Views
 
 
 class State:
-    """One connection to the state of one deployment; every thread needs its own."""
+    """One connection to the state of one deployment, and the parts that speak over it; every thread needs its own."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -38,21 +39,21 @@ class State:
         self.events = Events(database)
         self.reopenings = Reopenings(database)
         self.history = History(database)
-        self._listener = wakeup.Listener(database)
+        self.listener = Listener(database)
 
     @classmethod
     def open(cls, dsn: str, schema: str, *, migrate: bool, before: Callable[[], None] | None = None) -> State:
         """`before` is called whenever a lost connection is about to be replaced."""
-        state = cls(Database.connect(dsn, schema, before))
+        database = Database.connect(dsn, schema, before)
         try:
             if migrate:
-                state.migrate()
+                apply_migrations(database)
             else:
-                state.check()
+                check_migrations(database)
         except BaseException:
-            state.close()
+            database.close()
             raise
-        return state
+        return cls(database)
 
     @staticmethod
     def server_version(dsn: str) -> str:
@@ -65,31 +66,11 @@ class State:
     @classmethod
     def migrated(cls, dsn: str, schema: str) -> tuple[str, ...]:
         """Bring a database up to date, wherever it stands; the names of what was applied."""
-        state = cls(Database.connect(dsn, schema))
+        database = Database.connect(dsn, schema)
         try:
-            return state.migrate()
+            return apply_migrations(database)
         finally:
-            state.close()
+            database.close()
 
     def close(self) -> None:
         self.database.close()
-
-    def migrate(self) -> tuple[str, ...]:
-        """The names of the migrations that were applied."""
-        return migrate.migrate(self.database)
-
-    def check(self) -> None:
-        """That the tables are those this code needs."""
-        migrate.check(self.database)
-
-    def grant_reader(self, role: str) -> None:
-        """Let another role of the server ask everything and change nothing."""
-        roles.grant_reader(self.database, role)
-
-    def prune(self, retention_seconds: float) -> int:
-        """Remove what ended longer ago than that and says nothing about what is there now; how many tasks."""
-        return pruning.prune(self.database, retention_seconds)
-
-    def wait_change(self, timeout: float) -> tuple[str, ...]:
-        """What was told meanwhile: '' something changed, 'cancel' somebody took a task away; () nobody said a word."""
-        return self._listener.wait(timeout)

@@ -72,7 +72,7 @@ def listening(connect: Callable[[], State], bell: Bell, heard: Callable[[str], N
         while not ended.is_set():
             try:
                 state = state or connect()
-                for news in state.wait_change(_LISTEN_SECONDS):
+                for news in state.listener.wait(_LISTEN_SECONDS):
                     if news and heard is not None:
                         heard(news)
                     bell.ring()

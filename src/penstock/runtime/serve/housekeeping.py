@@ -11,6 +11,7 @@ from penstock.runtime.place.revisions import Revisions
 from penstock.runtime.place.workspace import Workspace
 from penstock.runtime.process.logs import log
 from penstock.runtime.process.metrics import Metrics
+from penstock.state.pruning import prune
 
 FIRST_SECONDS = 60.0
 PRUNE_SECONDS = 3600.0
@@ -43,7 +44,7 @@ def _prune(workspace: Workspace, revisions: Revisions, metrics: Metrics) -> None
     state = workspace.connect()
     try:
         site = revisions.site(state.views.world(), state)
-        if site is not None and (gone := state.prune(site.project.settings.scheduler.retention_seconds)):
+        if site is not None and (gone := prune(state.database, site.project.settings.scheduler.retention_seconds)):
             log("pruned", tasks=gone)
             metrics.pruned(gone)
     finally:

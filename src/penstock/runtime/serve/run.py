@@ -280,7 +280,7 @@ class _Run:
         running = sorted(name for name, w in busy.items() if w.running)
         if running:
             self._progress.note(f"waiting for another process that works on {', '.join(running)}")
-        self._state.wait_change(OTHERS_POLL_SECONDS if running else 1.0)
+        self._state.listener.wait(OTHERS_POLL_SECONDS if running else 1.0)
         return True
 
 

@@ -16,7 +16,7 @@ class Listener:
         self._listening: psycopg.Connection | None = None
 
     def wait(self, timeout: float) -> tuple[str, ...]:
-        """The news of at most `timeout` seconds; each is '' where it only says that something changed.
+        """What was told meanwhile: '' something changed, 'cancel' somebody took a task away; () nobody said a word.
 
         The first call returns at once: what came before it was not heard. So does the first one on a new connection,
         with the news that something may have changed meanwhile.
