@@ -25,7 +25,7 @@ from penstock.runtime.process.metrics import Metrics
 from penstock.state.progress.events import Events
 from penstock.state.queue.queue import Queue
 from penstock.state.sources import Sources
-from penstock.state.world import Views
+from penstock.state.views import Views
 from places import scratch
 from results import arguments, report
 

@@ -54,9 +54,9 @@ def broken(mechanism: str | None) -> None:
 
         arrow_engine.find_commit = publish.find_commit
     elif mechanism == "fence":
-        from penstock.state.progress import publication
+        from penstock.state.progress import attempts
 
-        publication.fence = lambda *_: None  # type: ignore[assignment]
+        attempts.fence = lambda *_: None  # type: ignore[assignment]
     elif mechanism == "doubt":
         from penstock.state.queue.queue import Queue
 

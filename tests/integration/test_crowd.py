@@ -33,7 +33,7 @@ from penstock.runtime.work.attempt import AttemptContext, work
 from penstock.runtime.work.heartbeat import Heartbeat
 from penstock.runtime.work.worker import Worker
 from penstock.runtime.work.worker_pool import WorkerPool
-from penstock.state import world as worlds
+from penstock.state import views
 from penstock.state.store import State
 from penstock.values.tasks import Lease
 
@@ -274,13 +274,13 @@ def test_b19_slow_workers_make_no_queue_longer_than_the_schedules_are_many(crowd
 def test_b19_control_if_waiting_lanes_got_more_orders_the_queue_would_grow(
     crowd: Crowd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = worlds._doing
+    found = views._doing
 
     def nobody_waits(*args: object) -> object:
         done = found(*args)  # type: ignore[arg-type]
         return replace(done, work=replace(done.work, waiting=frozenset()))
 
-    monkeypatch.setattr(worlds, "_doing", nobody_waits)
+    monkeypatch.setattr(views, "_doing", nobody_waits)
     stop_clock(crowd.state.database.connection, 0)
     crowd.apply(project(TICKING | OFTEN))
     assert max(lengths(crowd, Slow(crowd, Revisions(crowd.project, environ())), 1200)) > 3 * LANES

@@ -24,8 +24,8 @@ from simulation import simulating
 
 from penstock.planner.change.source_changes import SourceChanges
 from penstock.runtime.work import attempt as work
-from penstock.state import world
-from penstock.state.progress import invalidation, publication
+from penstock.state import views
+from penstock.state.progress import attempts, invalidation
 from penstock.state.progress.folding import Fold
 from penstock.state.progress.publication import Publication
 from penstock.state.queue import queue
@@ -63,19 +63,19 @@ def test_a_seed_tells_the_same_story_twice(dsn: str) -> None:
 
 
 def _no_fence(patch: pytest.MonkeyPatch) -> None:
-    for module in (queue, publication):
+    for module in (queue, attempts):
         patch.setattr(module, "fence", lambda *_: None)
 
 
 def _hull(patch: pytest.MonkeyPatch) -> None:
-    read = world._holding
+    read = views._holding
 
     def filled(head: GenerationHead, fold: Fold) -> Generation:
         found = read(head, fold)
         edges = found.covered.edges
         return replace(found, covered=IntervalSet((edges[0], edges[-1])) if edges else found.covered)
 
-    patch.setattr(world, "_holding", filled)
+    patch.setattr(views, "_holding", filled)
 
 
 def _nothing(_: MemoryObserver, location: str, known: SourceRecord, *__: object) -> SourceChanges:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from penstock.state.database.connection import Database, storable
 from penstock.state.progress import pins
-from penstock.state.progress.publication import attempt_record, cost_of
+from penstock.state.progress.attempts import attempt_record, cost_of
 from penstock.values.intervals import MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.values.records import AttemptRecord, CoverRecord, TaskRecord
 from penstock.values.tasks import Frontier, Lane, Lease, Order, PinRecord, TaskState

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.state.apply import Projects
 from penstock.state.database.connection import Database
 from penstock.state.database.migrate import check as check_migrations
 from penstock.state.database.migrate import migrate as apply_migrations
 from penstock.state.database.wakeup import Listener
 from penstock.state.history import History
+from penstock.state.progress.attempts import Attempts
 from penstock.state.progress.events import Events
 from penstock.state.progress.generations import Generations
 from penstock.state.progress.invalidation import Invalidations
-from penstock.state.progress.publication import Attempts
 from penstock.state.progress.reopenings import Reopenings
+from penstock.state.projects import Projects
 from penstock.state.queue.control import Control
 from penstock.state.queue.queue import Queue
 from penstock.state.queue.workers import Workers
 from penstock.state.sources import Sources
-from penstock.state.world import Views
+from penstock.state.views import Views
 
 
 class State:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
 from psycopg.types.json import Jsonb
 
-from penstock.errors import ConflictError, ErrorClass, LeaseLostError
 from penstock.state.database.connection import Database
-from penstock.state.progress import folding, pins
+from penstock.state.progress import pins
 from penstock.state.progress.generations import forget
 from penstock.state.progress.invalidation import Invalidation, StaleRange, answer_targets, find_stale, own_news, store
-from penstock.state.queue.tasks import fence
 from penstock.values.intervals import EVERYTHING, IntervalSet
-from penstock.values.records import AttemptRecord, GenerationHead
-from penstock.values.tasks import Commit, Cost, Frontier, Lease, PinRecord
+from penstock.values.records import GenerationHead
+from penstock.values.tasks import Commit, Cost, Lease
 
 
 @dataclass(slots=True)
@@ -152,96 +149,3 @@ class Publication:
                 told=Jsonb([]),
             )
         self._database.run("wake")
-
-
-class _NothingRecorded(Exception):  # noqa: N818  a way out, not an error
-    """Rolls the transaction back."""
-
-
-@dataclass(frozen=True, slots=True)
-class Attempts:
-    _database: Database
-
-    def intend(self, lease: Lease, frontier: Frontier, base_snapshot: int | None, staging: str) -> int:
-        """Store what the attempt is about to read; the epoch says which wishes came before it."""
-        with self._database.transaction():
-            fence(self._database, lease)
-            epoch = self._database.value(
-                "intend",
-                int,
-                task=lease.task,
-                attempt=lease.attempt,
-                generation=lease.generation,
-                inputs=pins.stored(frontier),
-                base_snapshot=base_snapshot,
-                staging=staging,
-            )
-        if epoch is None:
-            raise LeaseLostError(f"attempt {lease.attempt} of task {lease.task} has ended already")
-        return epoch
-
-    @contextmanager
-    def publishing(self, lease: Lease) -> Iterator[Publication]:
-        """Lock the generation, fence the task, and commit what the caller recorded; nothing recorded, nothing kept."""
-        with suppress(_NothingRecorded), self._database.transaction():
-            head = self._database.one("lock_generation_head", GenerationHead, generation=lease.generation)
-            fence(self._database, lease)
-            assert head is not None  # noqa: S101  the task refers to it
-            publication = Publication(head, self._database, lease)
-            yield publication
-            if not publication.recorded:
-                raise _NothingRecorded
-        with suppress(ConflictError):  # it is published; somebody else's publication can fold
-            folding.fold(self._database, lease.generation)
-
-    def completed(self, lease: Lease) -> AttemptRecord | None:
-        """How this very attempt ended, for a worker that lost the answer; None while it is open."""
-        return self._database.one(
-            "completed_attempt", attempt_record, task=lease.task, attempt=lease.attempt, token=lease.token
-        )
-
-
-def attempt_record(
-    *,
-    task: int,
-    n: int,
-    worker: str,
-    outcome: str | None,
-    error_class: ErrorClass | None,
-    error: str | None,
-    snapshot: int | None,
-    inputs: dict[str, PinRecord] | None,
-    metrics: dict[str, float],
-    started_at: datetime,
-    ended_at: datetime | None,
-    strategy: str | None = None,
-    followed_by: str | None = None,
-    log_tail: str | None = None,
-) -> AttemptRecord:
-    return AttemptRecord(
-        task,
-        n,
-        worker,
-        outcome,
-        error_class,
-        error,
-        snapshot,
-        pins.loaded(inputs),
-        cost_of(metrics),
-        started_at,
-        ended_at,
-        strategy,
-        followed_by,
-        log_tail,
-    )
-
-
-def cost_of(metrics: Mapping[str, float] | None) -> Cost:
-    found = metrics or {}
-    return Cost(
-        spark_jobs=int(found.get("spark_jobs", 0)),
-        rows_read=int(found.get("rows_read", 0)),
-        rows_written=int(found.get("rows_written", 0)),
-        bytes_written=int(found.get("bytes_written", 0)),
-        seconds=float(found.get("seconds", 0.0)),
-    )
