@@ -45,7 +45,7 @@ def numbers(upto: int, more: int = 0) -> list[tuple[object, ...]]:
 def look(workspace: Workspace) -> list[str]:
     """What is told beside what is to be computed again: nothing, unless something is wrong."""
     told = [one for one in runtime_audit.audit(workspace.site, workspace.state, workspace.state.views.world()) if one]
-    assert all(one.endswith("is computed again") for one in told), told
+    assert all(one.endswith("is recomputed") for one in told), told
     return told
 
 

@@ -187,7 +187,7 @@ def test_a_poisoned_task_dies_when_its_attempts_are_used_up(story: Story) -> Non
     while said[-1] == "retrying":
         said.append(story.state.queue.fail(again(story), "engine", "no", story.cost))
     assert said == ["retrying"] * 3 + ["dead"]
-    assert "tries that failed: 4" in (story.state.views.world().work["core.a"].last_error or "")
+    assert "it failed 4 times" in (story.state.views.world().work["core.a"].last_error or "")
 
 
 def test_ten_conflicts_are_enough(story: Story) -> None:
