@@ -182,7 +182,7 @@ def test_a_table_is_looked_at_as_it_is_known_when_its_turn_comes(
     monkeypatch.setattr(runtime_audit, "KNOWN_SECONDS", 0.0)
     with trial.opened() as workspace:
         state = workspace.state
-        tables = runtime_audit.own_tables(workspace.site, state, state.views.world())
+        tables = runtime_audit.own_tables(workspace.site, state.views, state.views.world())
         first = next(tables)
         trial.land("numbers", range(40, 60))
         trial.run()

@@ -83,7 +83,7 @@ def test_a_changed_query_rebuilds_its_model_and_all_that_read_it(trial: Deployme
     assert reasons["t.copy"] == "its definition changed"
     assert reasons["t.last"] == "it reads t.copy, which is rebuilt"
     with trial.opened() as workspace:
-        assert len(needs_consent(workspace.state, found)) == 3
+        assert len(needs_consent(workspace.state.views, found)) == 3
 
 
 def test_nobody_is_asked_about_a_model_that_never_held_a_row(trial: Deployment) -> None:
@@ -93,7 +93,7 @@ def test_nobody_is_asked_about_a_model_that_never_held_a_row(trial: Deployment) 
     with trial.opened() as workspace:
         found = workspace.state.projects.changes(definitions(workspace.project))
         assert {one.model: one.change for one in found}["t.broken"] == "rebuild"
-        assert needs_consent(workspace.state, found) == []
+        assert needs_consent(workspace.state.views, found) == []
 
 
 def test_comments_and_another_interval_rebuild_nothing(trial: Deployment) -> None:

@@ -12,9 +12,9 @@ from memory_tables import MemorySnapshot
 
 from penstock.engine.observe.bounds import Bounds, complete_bounds, merged_bounds
 from penstock.planner.change.source_changes import SourceChanges, judged
+from penstock.runtime.observe.audit import AuditState
 from penstock.runtime.observe.sources import Sight, completeness, scan_periods
 from penstock.runtime.place.table_resolver import TableResolver
-from penstock.state.store import State
 from penstock.values.changes import UNCHANGED, Changed, CommitChanges, LogChanges
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, IntervalSet
 from penstock.values.models import IntervalModel, Source
@@ -79,7 +79,7 @@ class MemoryObserver:
         found = [_commit(snapshot, reach) for snapshot in snapshots[after + 1 :]]
         return judged(LogChanges(tuple(one for one in found if one.changed)), known.expired_pos, EVERYTHING)
 
-    def audit(self, site: TableResolver, state: State, world: StateView) -> tuple[str, ...]:
+    def audit(self, site: TableResolver, state: AuditState, world: StateView) -> tuple[str, ...]:
         """Judge the commits in our tables that no accepted task made, by the rules of the real audit."""
         for name, generation in world.working.items():
             model = site.graph.models.get(name)
@@ -87,7 +87,7 @@ class MemoryObserver:
                 self._audit(site, state, generation, generation.accepted_snapshot)
         return ()
 
-    def _audit(self, site: TableResolver, state: State, generation: Generation, accepted: int) -> None:
+    def _audit(self, site: TableResolver, state: AuditState, generation: Generation, accepted: int) -> None:
         location = site.table(generation.location)
         if not self.engine.exists(location) or self.engine.snapshot(location).version < accepted:
             state.invalidations.invalidate(

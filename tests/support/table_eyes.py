@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from penstock.runtime.observe.audit import audit
+from penstock.runtime.observe.audit import AuditState, audit
 from penstock.runtime.observe.sources import Observer, Seen, scan_periods
 from penstock.runtime.place.table_resolver import TableResolver
-from penstock.state.store import State
 from penstock.values.records import StateView
 
 
@@ -24,5 +23,5 @@ class TableWatcher:
     def look(self, site: TableResolver, names: Collection[str], world: StateView) -> Iterator[Seen]:
         return Observer(site, None, self.environ, runs_programs=False).look(names, world)
 
-    def audit(self, site: TableResolver, state: State, world: StateView) -> Iterator[str | None]:
+    def audit(self, site: TableResolver, state: AuditState, world: StateView) -> Iterator[str | None]:
         return audit(site, state, world)

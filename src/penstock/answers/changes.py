@@ -11,7 +11,7 @@ from penstock.planner.readiness.observation import Observation
 from penstock.planner.readiness.plan import plan
 from penstock.runtime.place.definitions import definitions
 from penstock.runtime.place.workspace import Workspace
-from penstock.state.store import State
+from penstock.state.views import Views
 from penstock.values.models import Graph, IntervalModel
 from penstock.values.records import Change, StateView
 from penstock.values.tasks import Order
@@ -66,9 +66,9 @@ def _intervals(workspace: Workspace, world: StateView, change: Change) -> int:
     return sum(len(order.chunks) for order in plan(seen, most=10**9) if isinstance(order, Order))
 
 
-def needs_consent(state: State, changes: tuple[Change, ...]) -> list[str]:
+def needs_consent(views: Views, changes: tuple[Change, ...]) -> list[str]:
     """What `apply` asks about before it does it: nobody misses a table that never held a row."""
     taken = [change for change in changes if change.change in ("rebuild", "removed")]
-    current = state.views.world().current if taken else {}
+    current = views.world().current if taken else {}
     served = {name for name, generation in current.items() if generation.accepted_snapshot is not None}
     return [f"{one.model}: {one.change} ({one.reason})" for one in taken if one.model in served]

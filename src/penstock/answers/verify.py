@@ -68,7 +68,7 @@ def _model(
     records = workspace.state.history.covers(generation.no, scope)
     if generation.no == world.working[model.name].no:  # else the next look is at the table that is being built
         table = OwnTable(model, generation, generation.accepted_snapshot)
-        verdict.unseen = unseen_commits(workspace.site, workspace.state, table)
+        verdict.unseen = unseen_commits(workspace.site, workspace.state.generations, table)
     if "task" in names_used(model.sql):
         why = "the query uses the time of its task, so its rows differ at every run"
         verdict.unverifiable += [(record.interval, why) for record in records]

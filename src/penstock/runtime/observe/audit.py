@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
 from penstock.engine.log.glance import ends_at
@@ -15,7 +15,9 @@ from penstock.errors import ConflictError, StateError
 from penstock.planner.readiness.words import spans
 from penstock.runtime.place.table_resolver import TableResolver, position_column
 from penstock.runtime.process.containment import contained
-from penstock.state.store import State
+from penstock.state.progress.generations import Generations
+from penstock.state.progress.invalidation import Invalidations
+from penstock.state.views import Views
 from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.models import IntervalModel
 from penstock.values.records import Generation, StateView
@@ -30,6 +32,12 @@ T = TypeVar("T")
 
 KNOWN_SECONDS = 1.0
 """What is known of the tables is read again after this time: one that was published to since is not judged."""
+
+
+class AuditState(Protocol):
+    views: Views
+    generations: Generations
+    invalidations: Invalidations
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,22 +93,24 @@ class Eviction:
         return self.model.name
 
 
-def audit(site: TableResolver, state: State, world: StateView) -> Iterator[str | None]:
+def audit(site: TableResolver, state: AuditState, world: StateView) -> Iterator[str | None]:
     """Judge the commits in our tables that no accepted task made, one table per step; why it could not be looked at.
 
     OPTIMIZE and its like are accepted. What else touched rows of ours raises an invalidation: they are computed again.
     """
-    for table in own_tables(site, state, world):
+    for table in own_tables(site, state.views, world):
         told = judge(site, state, table, look_or_error(site, table))
-        yield evicted(site, state, told, staged_or_error(site, told)) if isinstance(told, Eviction) else told
+        yield (
+            evicted(site, state.generations, told, staged_or_error(site, told)) if isinstance(told, Eviction) else told
+        )
 
 
-def own_tables(site: TableResolver, state: State, world: StateView) -> Iterator[OwnTable]:
+def own_tables(site: TableResolver, views: Views, world: StateView) -> Iterator[OwnTable]:
     """Each as it is known when its turn comes."""
     read_at = time.monotonic()
     for name in tuple(world.working):
         if time.monotonic() - read_at > KNOWN_SECONDS:
-            world, read_at = state.views.world(), time.monotonic()
+            world, read_at = views.world(), time.monotonic()
         model, generation = site.graph.models.get(name), world.working.get(name)
         if isinstance(model, IntervalModel) and generation is not None and generation.accepted_snapshot is not None:
             yield OwnTable(model, generation, generation.accepted_snapshot)
@@ -114,7 +124,9 @@ def look_or_error(site: TableResolver, table: OwnTable) -> TableSeen | BaseExcep
         return error
 
 
-def judge(site: TableResolver, state: State, table: OwnTable, seen: TableSeen | BaseException) -> Eviction | str | None:
+def judge(
+    site: TableResolver, state: AuditState, table: OwnTable, seen: TableSeen | BaseException
+) -> Eviction | str | None:
     """What follows from it: rows to take out, or what went wrong, in words."""
     return _contained(table.model.name, lambda: _judge(site, state, _unless_error(seen)))
 
@@ -130,10 +142,10 @@ def staged_or_error(site: TableResolver, eviction: Eviction) -> Staged | HeadMov
 
 
 def evicted(
-    site: TableResolver, state: State, eviction: Eviction, ready: Staged | HeadMoved | BaseException | None
+    site: TableResolver, generations: Generations, eviction: Eviction, ready: Staged | HeadMoved | BaseException | None
 ) -> str | None:
     """Commit the files without them, in words; None when there is nothing to take out any more."""
-    return _contained(eviction.model.name, lambda: _evict(site, state, eviction, _unless_error(ready)))
+    return _contained(eviction.model.name, lambda: _evict(site, generations, eviction, _unless_error(ready)))
 
 
 def _contained(name: str, act: Callable[[], T]) -> T | str:
@@ -172,25 +184,25 @@ def _look(site: TableResolver, own: OwnTable) -> TableSeen:
     )
 
 
-def unseen_commits(site: TableResolver, state: State, table: OwnTable) -> list[int]:
+def unseen_commits(site: TableResolver, generations: Generations, table: OwnTable) -> list[int]:
     """The snapshots of other programs on top of what is accepted: the next look decides about them."""
     newer = [commit for commit in _look(site, table).commits if commit.version > table.accepted]
-    return [commit.version for commit in _foreign(newer, _owned(state, newer))]
+    return [commit.version for commit in _foreign(newer, _owned(generations, newer))]
 
 
-def _judge(site: TableResolver, state: State, seen: TableSeen) -> Eviction | str | None:
+def _judge(site: TableResolver, state: AuditState, seen: TableSeen) -> Eviction | str | None:
     """Rows that no chunk accounts for; what chunks account for is asked for again, which is told once."""
     model, accepted = seen.table.model, seen.table.accepted
     latest, found = seen.latest, seen.commits
     if latest == accepted == seen.table.generation.audited_snapshot:
         return None
-    generation = _as_seen(state, seen.table)
+    generation = _as_seen(state.views, seen.table)
     if generation is None:
         return None  # the next look is at what is there now
     if seen.table_id is None or latest < accepted:
         location = site.table(generation.location)
         return _lost(state, model, generation, accepted, f"the table at {location} is gone, or an older one is there")
-    owned = _owned(state, found)
+    owned = _owned(state.generations, found)
     foreign = _foreign(found, owned)
     asked = []
     for commit in foreign:
@@ -220,8 +232,8 @@ def _repaired(model: IntervalModel, scope: IntervalSet) -> str:
     return f"{spans(scope, model.axis)} {'gets its missing rows; other rows are kept' if keeps else 'is recomputed'}"
 
 
-def _owned(state: State, found: Sequence[ForeignCommit]) -> Mapping[UUID, bool]:
-    return state.generations.owned([commit.task for commit in found if commit.task is not None])
+def _owned(generations: Generations, found: Sequence[ForeignCommit]) -> Mapping[UUID, bool]:
+    return generations.owned([commit.task for commit in found if commit.task is not None])
 
 
 def _foreign(found: Sequence[ForeignCommit], owned: Mapping[UUID, bool]) -> list[ForeignCommit]:
@@ -250,9 +262,9 @@ def unadopted(found: Sequence[ForeignCommit], owned: Mapping[UUID, bool]) -> lis
     return [commit.version for commit in found if commit.task is not None and owned.get(commit.task) is False]
 
 
-def _as_seen(state: State, table: OwnTable) -> Generation | None:
+def _as_seen(views: Views, table: OwnTable) -> Generation | None:
     """The generation as it is now; None when the look was at another state of it, or at another table in its place."""
-    seen, now = table.generation, state.views.world().working.get(table.model.name)
+    seen, now = table.generation, views.world().working.get(table.model.name)
     return now if now is not None and _identity(now) == _identity(seen) else None
 
 
@@ -266,7 +278,9 @@ def _identity(generation: Generation) -> tuple[object, ...]:
     )
 
 
-def _evict(site: TableResolver, state: State, eviction: Eviction, ready: Staged | HeadMoved | None) -> str | None:
+def _evict(
+    site: TableResolver, generations: Generations, eviction: Eviction, ready: Staged | HeadMoved | None
+) -> str | None:
     from penstock.engine.commit.evict import abandon, evict
     from penstock.engine.values.job import HeadMoved
 
@@ -274,13 +288,13 @@ def _evict(site: TableResolver, state: State, eviction: Eviction, ready: Staged 
     if isinstance(ready, HeadMoved):
         return None  # somebody else came between: the next look goes on from here
     if ready is None:
-        state.generations.judged(generation, eviction.latest)
+        generations.judged(generation, eviction.latest)
         return None
-    with state.generations.holding(generation.no) as covered:
+    with generations.holding(generation.no) as covered:
         # where a task has replaced them by now, the next look sees
         snapshot = None if eviction.scope & covered else evict(ready, storage)
         if snapshot is not None:
-            state.generations.judged(generation, snapshot)
+            generations.judged(generation, snapshot)
     if snapshot is None:
         abandon(ready, storage)
         return None
@@ -304,7 +318,7 @@ def _is_stray(commit: ForeignCommit, covered: IntervalSet) -> bool:
     return commit.task is None and commit.scope != EVERYTHING and bool(commit.scope - covered)
 
 
-def _lost(state: State, model: IntervalModel, generation: Generation, accepted: int, reason: str) -> str:
+def _lost(state: AuditState, model: IntervalModel, generation: Generation, accepted: int, reason: str) -> str:
     key = f"gone:{generation.id}:{generation.accepted_snapshot}:{generation.epoch}"
     state.invalidations.invalidate(
         model.name, generation.covered, reason, "audit", key=key, rows_unknown=True, cause="audit"

@@ -21,6 +21,7 @@ from penstock.planner.policy.watching import GLANCE_SECONDS, glance_seconds
 from penstock.runtime.observe.audit import (
     STILL_LOOKING,
     Audited,
+    AuditState,
     Eviction,
     OwnTable,
     evicted,
@@ -33,7 +34,6 @@ from penstock.runtime.observe.sources import THREADS, Observer, Seen, Sight, by_
 from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.process.containment import contained
 from penstock.runtime.process.pool import Pool
-from penstock.state.store import State
 from penstock.values.changes import UNCHANGED
 from penstock.values.models import Source
 from penstock.values.records import StateView
@@ -137,20 +137,20 @@ class BackgroundWatcher:
             if not any(self._pool.busy((_Act.LOOK, name)) for name in names):
                 until = 0.0
 
-    def audit(self, site: TableResolver, state: State, world: StateView) -> Iterator[Audited]:
+    def audit(self, site: TableResolver, state: AuditState, world: StateView) -> Iterator[Audited]:
         """Threads read and write our own tables; what follows is decided by whoever asks."""
         self._audits = SimpleQueue()
-        tables = own_tables(site, state, world)
+        tables = own_tables(site, state.views, world)
         free = (table for table in tables if not self._auditors.busy((_Act.AUDIT, table.name)))
         while batch := tuple(islice(free, AUDIT_BATCH)):
             yield from self._audit_batch(site, state, batch)
 
-    def _audit_batch(self, site: TableResolver, state: State, batch: Sequence[OwnTable]) -> Iterator[Audited]:
+    def _audit_batch(self, site: TableResolver, state: AuditState, batch: Sequence[OwnTable]) -> Iterator[Audited]:
         def look(table: OwnTable) -> _Conclude:
             return partial(judge, site, state, table, look_or_error(site, table))
 
         def stage(eviction: Eviction) -> _Conclude:
-            return partial(evicted, site, state, eviction, staged_or_error(site, eviction))
+            return partial(evicted, site, state.generations, eviction, staged_or_error(site, eviction))
 
         awaited = self._begin(_Act.AUDIT, batch, look)
         while awaited:

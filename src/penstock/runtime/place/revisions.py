@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from penstock.project import Project, cache_of, unpack
 from penstock.runtime.place.definitions import unbundled
 from penstock.runtime.place.table_resolver import TableResolver
-from penstock.state.store import State
+from penstock.state.projects import Projects
 from penstock.values.records import StateView
 
 
@@ -20,18 +20,18 @@ class Revisions:
         self._lock = threading.Lock()
         self._site: TableResolver | None = None
 
-    def site(self, world: StateView, state: State) -> TableResolver | None:
+    def site(self, world: StateView, projects: Projects) -> TableResolver | None:
         """None: nothing was ever applied."""
         if world.revision is None:
             return None
         with self._lock:
             if self._site is None or self._site.project.revision != world.revision:
-                self._site = TableResolver(self._stored(world.revision, state))
+                self._site = TableResolver(self._stored(world.revision, projects))
             return self._site
 
-    def _stored(self, revision: str, state: State) -> Project:
+    def _stored(self, revision: str, projects: Projects) -> Project:
         own = self._own
         if own.revision == revision:  # the same files in the same place, for the same target
             return own
-        files = unbundled(state.projects.bundle(revision))
+        files = unbundled(projects.bundle(revision))
         return unpack(files, own.root, self._environ, own.settings.target.name, cache_of(own.root))

@@ -17,6 +17,8 @@ from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.place.workspace import no_step
 from penstock.runtime.process.containment import contained
 from penstock.runtime.process.logs import log
+from penstock.state.projects import Projects
+from penstock.state.queue.control import Control
 from penstock.state.store import State
 from penstock.values.intervals import IntervalSet
 from penstock.values.models import Graph
@@ -45,9 +47,9 @@ def reconcile(
     step("reaped")
     state.events.handle(partial(_affected, site.graph, step))
     world = state.views.world(dead_since)
-    if _go_on(state, world, dead_since):
+    if _go_on(state.control, world, dead_since):
         world = state.views.world(dead_since)
-    took_over = _cutover(state, site, world)
+    took_over = _cutover(state.projects, site, world)
     if took_over:
         world = state.views.world(dead_since)
     return Reconciled(world, reaped, took_over)
@@ -62,7 +64,7 @@ def _affected(graph: Graph, step: Step, child: str, parent: str, changed: Interv
     return affected(graph.interval_model(child), graph.models[parent], changed)
 
 
-def _go_on(state: State, world: StateView, dead_since: datetime | None) -> int:
+def _go_on(control: Control, world: StateView, dead_since: datetime | None) -> int:
     """Let suspended models be tried again whose inputs have changed, or whose fault may have passed; how many.
 
     A run, which does not try again what died in it, does not wait for a fault of its own time either.
@@ -79,11 +81,11 @@ def _go_on(state: State, world: StateView, dead_since: datetime | None) -> int:
         )
     ]
     for one in due:
-        state.control.go_on(one.generation)
+        control.go_on(one.generation)
     return len(due)
 
 
-def _cutover(state: State, site: TableResolver, world: StateView) -> tuple[str, ...]:
+def _cutover(projects: Projects, site: TableResolver, world: StateView) -> tuple[str, ...]:
     """Let rebuilt generations take over, all in one transaction, once they hold what the old ones can still hold."""
     building = {name for name, generation in world.working.items() if generation.state == "building"}
     if not building or world.revision != site.project.revision:
@@ -91,7 +93,7 @@ def _cutover(state: State, site: TableResolver, world: StateView) -> tuple[str, 
     survey = Observations(site.graph, world)
     if not all(_complete(survey, name) for name in building):
         return ()
-    return state.projects.cutover(building, [world.working[name].no for name in building])
+    return projects.cutover(building, [world.working[name].no for name in building])
 
 
 def _complete(survey: Observations, name: str) -> bool:

@@ -15,7 +15,7 @@ from penstock.planner.policy.triggers import Due, Triggers
 from penstock.planner.policy.watching import gathered_at
 from penstock.planner.readiness.observation import Observation
 from penstock.planner.readiness.plan import plan
-from penstock.runtime.observe.audit import Audited, StillLooking
+from penstock.runtime.observe.audit import Audited, AuditState, StillLooking
 from penstock.runtime.observe.sources import NeedsSpark, Seen, Sight, keep
 from penstock.runtime.place.revisions import Revisions
 from penstock.runtime.place.table_resolver import TableResolver
@@ -48,7 +48,7 @@ class SourceWatcher(Protocol):
     def look(self, site: TableResolver, names: Collection[str], world: StateView) -> Iterable[Seen]:
         """What there is to say of sources: of these as they are now, or of others that were asked for before."""
 
-    def audit(self, site: TableResolver, state: State, world: StateView) -> Iterable[Audited]:
+    def audit(self, site: TableResolver, state: AuditState, world: StateView) -> Iterable[Audited]:
         """Judge what others wrote into our tables, one after the other; why one could not be looked at."""
 
 
@@ -84,7 +84,7 @@ class Scheduler:
         """Look, settle, plan; how many seconds the next round may wait when nobody rings."""
         began = time.monotonic()
         world = self.state.views.world()
-        site = self.revisions.site(world, self.state)
+        site = self.revisions.site(world, self.state.projects)
         if site is None:
             return LONGEST_PAUSE_SECONDS
         self._look(site, world)

@@ -24,7 +24,7 @@ from penstock.runtime.place.workspace import Workspace
 from penstock.runtime.plan.reconcile import reconcile
 from penstock.runtime.process.containment import cancel, contained
 from penstock.runtime.process.progress import Finished, Progress
-from penstock.state.store import State
+from penstock.state.projects import Projects
 from penstock.values.intervals import NOTHING, IntervalSet
 from penstock.values.models import IntervalModel
 from penstock.values.records import StateView
@@ -142,7 +142,7 @@ def _running(
     def lost(lease: Lease) -> None:
         cancel(workspace.engine, lease)
 
-    def site(world: StateView, _: State) -> TableResolver | None:
+    def site(world: StateView, _: Projects) -> TableResolver | None:
         return None if superseded(workspace.project.revision, world) else workspace.site
 
     def staff() -> WorkerPool:

@@ -31,7 +31,11 @@ from penstock.runtime.process.logs import log
 from penstock.runtime.process.progress import Finished
 from penstock.runtime.process.retrying import patiently
 from penstock.runtime.work.jobs import Wanted, job, readable
-from penstock.state.store import State
+from penstock.state.history import History
+from penstock.state.progress.attempts import Attempts
+from penstock.state.projects import Projects
+from penstock.state.queue.queue import Queue
+from penstock.state.views import Views
 from penstock.values.intervals import Interval
 from penstock.values.records import Generation, StateView
 from penstock.values.tasks import Commit, Cost, Lease, Order
@@ -83,13 +87,23 @@ class Holding(Protocol):
     def require(self, lease: Lease) -> None: ...
 
 
+class AttemptState(Protocol):
+    """What an attempt asks and records; it never raises an invalidation."""
+
+    views: Views
+    projects: Projects
+    queue: Queue
+    attempts: Attempts
+    history: History
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptContext:
     """Everything a worker works with."""
 
-    site: Callable[[StateView, State], TableResolver | None]
+    site: Callable[[StateView, Projects], TableResolver | None]
     """The project whose tables these are; None when this process must not work on them."""
-    state: State
+    state: AttemptState
     engine: Engine
     step: Step
     holding: Holding
@@ -131,7 +145,7 @@ def _ended(bench: AttemptContext, lease: Lease, began: float) -> Finished:
 
 def _attempt(bench: AttemptContext, lease: Lease) -> Commit | Wait:
     world = bench.patiently(lease, lambda: bench.state.views.lineage(lease.order.model))
-    site = bench.patiently(lease, lambda: bench.site(world, bench.state))
+    site = bench.patiently(lease, lambda: bench.site(world, bench.state.projects))
     if site is None:
         return Wait(lease.order.model, "another revision of the project was applied meanwhile")
     generation = world.working.get(lease.order.model)
@@ -258,7 +272,7 @@ class _Publishing:
 
     def _once(self, staged: Staged) -> Commit | FileSetChanged | HeadMoved:
         bench, lease = self.bench, self.lease
-        if self.outcome is not None and _accepted(bench.state, lease):
+        if self.outcome is not None and _accepted(bench.state.attempts, lease):
             return self.outcome
         with bench.state.attempts.publishing(lease) as publication:
             bench.step("locked")
@@ -277,9 +291,9 @@ def _spent(staged: Staged, commit: Commit) -> Cost:
     return staged.cost if commit.written else replace(staged.cost, rows_written=0, bytes_written=0)
 
 
-def _accepted(state: State, lease: Lease) -> bool:
+def _accepted(attempts: Attempts, lease: Lease) -> bool:
     """Whether this very attempt was recorded, although nobody heard the answer."""
-    ended = state.attempts.completed(lease)
+    ended = attempts.completed(lease)
     return ended is not None and ended.outcome == "succeeded"
 
 
@@ -289,7 +303,7 @@ def _accept(bench: AttemptContext, lease: Lease, commit: Commit) -> Commit:
 
     def act() -> Commit:
         nonlocal asked
-        if not asked or not _accepted(bench.state, lease):
+        if not asked or not _accepted(bench.state.attempts, lease):
             asked = True
             with bench.state.attempts.publishing(lease) as publication:
                 publication.record(commit, Cost(), "adopted", ())

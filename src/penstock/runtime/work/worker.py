@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from penstock.errors import ConflictError, ProjectError, StateError
 from penstock.planner.policy.selection import Selection
@@ -21,7 +22,9 @@ from penstock.runtime.process.progress import Finished
 from penstock.runtime.process.wakeup import Bell, Stop
 from penstock.runtime.work.heartbeat import Heartbeat
 from penstock.runtime.work.worker_pool import WorkerPool
-from penstock.state.store import State
+from penstock.state.projects import Projects
+from penstock.state.sources import Sources
+from penstock.state.views import Views
 from penstock.values.tasks import Lease
 
 IDLE_SECONDS = 2.0
@@ -29,12 +32,18 @@ IDLE_SECONDS = 2.0
 REVISION_SECONDS = 2.0
 
 
+class WorkerState(Protocol):
+    views: Views
+    projects: Projects
+    sources: Sources
+
+
 @dataclass(slots=True)
 class Worker:
     """Claims what it may, as long as it has free places."""
 
     workspace: Workspace
-    state: State
+    state: WorkerState
     selection: Selection
     revisions: Revisions
     crew: WorkerPool
@@ -107,7 +116,7 @@ class Worker:
         if self._site is None or self._seen_at is None or time.monotonic() - self._seen_at > REVISION_SECONDS:
             revision, known = self.state.projects.active_revision(), self._site and self._site.project.revision
             if revision != known or self._seen_at is None:
-                self._site = self.revisions.site(self.state.views.world(), self.state)
+                self._site = self.revisions.site(self.state.views.world(), self.state.projects)
                 self._tell_revision()
             self._seen_at = time.monotonic()
         return self._site
