@@ -186,7 +186,7 @@ def test_what_fails_in_all_of_300_chunks_is_suspended_after_a_few_attempts(trial
     assert 0 < summary.failed <= 12
     assert attempts(trial) <= 12
     [said] = summary.errors
-    assert said.startswith("t.share suspended until its query or an input changes, or somebody says penstock resume ")
+    assert said.startswith("t.share suspended until its query or an input changes, or penstock resume ")
     assert "every interval fails with the same error: " in said
     assert "Divide by zero" in said
     shown = trial.status("t.share")

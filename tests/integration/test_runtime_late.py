@@ -265,7 +265,7 @@ def test_rows_that_come_below_what_has_expired_are_counted_and_told_and_nothing_
     assert (source(copied).ignored_rows, source(copied).ignored_since) == (3, first.ignored_since)
     shown = copied.status("raw.numbers")
     assert (shown["health"], shown["ignored_rows"]) == ("ok", 3)
-    assert "3 rows came or changed before 50, which has expired: nothing was computed with them" in str(shown["reason"])
+    assert "3 rows came or changed before 50, which has expired: they are ignored" in str(shown["reason"])
     assert [chunk.start for task in copied.tasks()[len(done) :] for chunk in task.order.chunks] == [60]
 
 

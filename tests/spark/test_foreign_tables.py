@@ -18,6 +18,7 @@ from penstock.engine.values.files import TableSnapshot
 from penstock.engine.values.job import InputRead
 from penstock.engine.values.predicate import inside, quoted
 from penstock.values.intervals import IntervalSet
+from penstock.values.models.source_format import source_format
 
 if TYPE_CHECKING:
     from conftest import Bench
@@ -341,6 +342,6 @@ def test_other_formats_are_read_whole_and_cut(bench: Bench, format_: str) -> Non
         attempt.spark.range(100).selectExpr("cast(id as int) slot", "id").write.format(format_).option(
             "header", "true"
         ).save(bench.path(format_))
-    wanted = InputRead("v", "raw.v", Pin(bench.path(format_), None), format_, PositionColumn("slot", "slot"),
-                       IntervalSet.of([(10, 20)]))  # fmt: skip
+    pin, column = Pin(bench.path(format_), None), PositionColumn("slot", "slot")
+    wanted = InputRead("v", "raw.v", pin, source_format(format_), column, IntervalSet.of([(10, 20)]))
     assert len(bench.read(wanted)) == 10

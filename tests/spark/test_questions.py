@@ -23,11 +23,13 @@ from penstock.engine.values.files import PositionColumn
 from penstock.engine.values.job import Job
 from penstock.errors import PenstockError, QueryError, SourceError, UsageError
 from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.models.source_format import source_format
 
 if TYPE_CHECKING:
     from conftest import Bench
 
 Hourly = Callable[..., Job]
+PARQUET = source_format("parquet")
 HOUR = 3600
 
 
@@ -245,10 +247,10 @@ def test_a_scan_finds_the_bounds_of_other_formats(bench: Bench) -> None:
         ).write.parquet(bench.path("p"))
         attempt.spark.range(0).selectExpr("cast(id as timestamp) at").write.parquet(bench.path("none"))
     at = PositionColumn("at", "second")
-    assert scan(bench.session, bench.path("p"), "parquet", at) == (bench.START, bench.START + 4)
-    assert scan(bench.session, bench.path("none"), "parquet", at) == (None, None)
+    assert scan(bench.session, bench.path("p"), PARQUET, at) == (bench.START, bench.START + 4)
+    assert scan(bench.session, bench.path("none"), PARQUET, at) == (None, None)
     sql = "select max(at) as max, min(at) as min from penstock_in_0"
-    assert scan(bench.session, bench.path("p"), "parquet", at, sql=sql) == (bench.START, bench.START + 4)
+    assert scan(bench.session, bench.path("p"), PARQUET, at, sql=sql) == (bench.START, bench.START + 4)
 
 
 @pytest.mark.parametrize("sql", ["select 1", "select 1, 2 union all select 3, 4", "select 'a', 'b'", "select x, 1",
@@ -257,7 +259,7 @@ def test_a_wrong_bounds_query_is_a_source_error(bench: Bench, sql: str) -> None:
     with bench.session.attempt("test/scan") as attempt:
         attempt.spark.range(3).write.parquet(bench.path("p"))
     with pytest.raises((SourceError, UsageError)):
-        scan(bench.session, bench.path("p"), "parquet", PositionColumn("id", "slot"), sql=sql)
+        scan(bench.session, bench.path("p"), PARQUET, PositionColumn("id", "slot"), sql=sql)
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ from penstock.engine.values.job import Digest, HeadMoved, InputRead, Job, Render
 from penstock.engine.values.positions import position_field
 from penstock.errors import EngineError, QueryError, SourceError
 from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.models.source_format import SourceFormat
 from penstock.values.tasks import TAG, Commit, Cost, Pin
 
 Row = tuple[object, ...]
@@ -117,12 +118,18 @@ class ArrowEngine:
         return sum(_within(rows, read.position.name, part).num_rows for part in read.window)
 
     def scan_bounds(
-        self, location: str, source_format: str, position: PositionColumn, *, snapshot: int | None, sql: str | None
+        self,
+        location: str,
+        source_format: SourceFormat,
+        position: PositionColumn,
+        *,
+        snapshot: int | None,
+        sql: str | None,
     ) -> tuple[int | None, int | None]:
         text = sql or f"select min({position.name}) as min, max({position.name}) as max from {VIEW}"
         self.scans.append(text)
-        if source_format != "delta":
-            raise SourceError(f"{source_format} is not for this engine")
+        if not source_format.has_log:
+            raise SourceError(f"{source_format.name} is not for this engine")
         try:
             (found,) = answer(text, (InputRead(VIEW, location, Pin(location, snapshot)),)).to_pylist()
         except QueryError as error:
