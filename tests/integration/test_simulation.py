@@ -25,7 +25,7 @@ from simulation import simulating
 from penstock.planner.change.source_changes import SourceChanges
 from penstock.runtime.work import attempt as work
 from penstock.state import views
-from penstock.state.progress import attempts, invalidation
+from penstock.state.progress import attempts, invalidations
 from penstock.state.progress.folding import Fold
 from penstock.state.progress.publication import Publication
 from penstock.state.queue import queue
@@ -85,7 +85,7 @@ def _nothing(_: MemoryObserver, location: str, known: SourceRecord, *__: object)
 # One mechanism is missing here because nothing breaks without it: the compare-and-set of slots (active scopes cannot
 # overlap, so that a slot that fires twice asks for nothing new).
 CONTROLS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "stale is what was stale less what is done": lambda patch: patch.setattr(invalidation, "lost", lambda *_: NOTHING),
+    "stale is what was stale less what is done": lambda patch: patch.setattr(invalidations, "lost", lambda *_: NOTHING),
     "nobody fences": _no_fence,
     "nobody adopts": lambda patch: patch.setattr(MemoryEngine, "find_commit", lambda *_: None),
     "late rows are nobody's news": lambda patch: patch.setattr(MemoryObserver, "_noticed", _nothing),

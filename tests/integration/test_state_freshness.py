@@ -13,7 +13,7 @@ from orderings import orders
 
 from penstock.planner.change import pins
 from penstock.state.database.statements import statements
-from penstock.state.progress import events, invalidation
+from penstock.state.progress import events, invalidations
 from penstock.values.changes import Changed
 from penstock.values.intervals import NOTHING, Interval, IntervalSet, ranges
 from penstock.values.records import SourceRecord
@@ -278,13 +278,13 @@ def marks_whatever_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def publishes_too_late_whatever_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (invalidation, pins):
+    for module in (invalidations, pins):
         monkeypatch.setattr(module, "too_early", lambda *_: True)
 
 
 def forgets_what_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """`stale = stale - r` alone."""
-    monkeypatch.setattr(invalidation, "lost", lambda *_: NOTHING)
+    monkeypatch.setattr(invalidations, "lost", lambda *_: NOTHING)
 
 
 def fresh(story: Story) -> Stage:

@@ -15,7 +15,7 @@ from reaches import same
 from penstock.planner.change import pins
 from penstock.planner.change.coverage import Coverage, invalidated, published
 from penstock.state.database.statements import statements
-from penstock.state.progress import events, invalidation
+from penstock.state.progress import events, invalidations
 from penstock.values.changes import Changed
 from penstock.values.intervals import NOTHING, IntervalSet, ranges
 from penstock.values.tasks import Lease
@@ -187,11 +187,11 @@ def test_two_tasks_in_a_row_in_every_order_leave_nothing_wrongly_fresh(story: St
 
 def forgets_what_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """`stale = stale - r` alone."""
-    monkeypatch.setattr(invalidation, "lost", lambda *_: NOTHING)
+    monkeypatch.setattr(invalidations, "lost", lambda *_: NOTHING)
 
 
 def compares_no_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (invalidation, pins):
+    for module in (invalidations, pins):
         monkeypatch.setattr(
             module, "too_early", lambda asked, frontier, _: pins.compare_pin(frontier, asked.news) == "behind"
         )
@@ -213,7 +213,7 @@ def asks_nothing_of_running_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def is_never_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (invalidation, pins):
+    for module in (invalidations, pins):
         monkeypatch.setattr(module, "too_early", lambda *_: False)
 
 

@@ -40,7 +40,7 @@ from penstock.runtime.work import heartbeat as heartbeats
 from penstock.runtime.work.attempt import AttemptContext, work
 from penstock.runtime.work.heartbeat import MARGIN_SECONDS, Heartbeat
 from penstock.state.database.statements import statements
-from penstock.state.progress import invalidation
+from penstock.state.progress import invalidations
 from penstock.state.queue.workers import LEASE_SECONDS
 from penstock.values.intervals import Interval
 from penstock.values.tasks import Commit, Lease, Order
@@ -417,7 +417,7 @@ def test_a_publication_without_an_epoch_is_found_out(
     new_trial: NewTrial, monkeypatch: pytest.MonkeyPatch, act: str
 ) -> None:
     invalidated_meanwhile(new_trial(), act)
-    for module in (invalidation, pins):
+    for module in (invalidations, pins):
         monkeypatch.setattr(module, "too_early", lambda *_: False)
     with pytest.raises(AssertionError):
         invalidated_meanwhile(new_trial(), act)

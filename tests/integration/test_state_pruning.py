@@ -11,7 +11,7 @@ import pytest
 from penstock.state.database.statements import statements
 from penstock.state.progress import folding
 from penstock.state.progress.folding import Fold
-from penstock.state.progress.invalidation import find_stale
+from penstock.state.progress.invalidations import find_stale
 from penstock.state.pruning import prune
 from penstock.values.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
 from penstock.values.tasks import Frontier

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.errors import ConflictError, LeaseLostError, StateError
 from penstock.planner.change.coverage import invalidated, published
 from penstock.state.database.statements import statements
-from penstock.state.progress import invalidation
+from penstock.state.progress import invalidations
 from penstock.state.progress.folding import Fold, SignedRun, extended
 from penstock.state.progress.publication import Publication
 from penstock.values.intervals import NOTHING, Interval, IntervalSet, ranges
@@ -163,7 +163,7 @@ def test_what_was_invalidated_between_intent_and_publish_stays_stale(story: Stor
 
 def test_taking_the_published_range_out_of_stale_would_hide_it(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant `stale - r` leaves rows of the old inputs marked fresh."""
-    monkeypatch.setattr(invalidation, "lost", lambda *_: NOTHING)
+    monkeypatch.setattr(invalidations, "lost", lambda *_: NOTHING)
     assert invalidated_between(story) == NOTHING
 
 

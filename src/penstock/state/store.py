@@ -12,7 +12,7 @@ from penstock.state.history import History
 from penstock.state.progress.attempts import Attempts
 from penstock.state.progress.events import Events
 from penstock.state.progress.generations import Generations
-from penstock.state.progress.invalidation import Invalidations
+from penstock.state.progress.invalidations import Invalidations
 from penstock.state.progress.reopenings import Reopenings
 from penstock.state.projects import Projects
 from penstock.state.queue.control import Control

@@ -16,7 +16,7 @@ from penstock.planner.readiness.words import spans
 from penstock.runtime.place.table_resolver import TableResolver, position_column
 from penstock.runtime.process.containment import contained
 from penstock.state.progress.generations import Generations
-from penstock.state.progress.invalidation import Invalidations
+from penstock.state.progress.invalidations import Invalidations
 from penstock.state.views import Views
 from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.models import IntervalModel

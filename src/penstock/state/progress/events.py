@@ -10,7 +10,7 @@ from penstock.errors import ConflictError, StateError
 from penstock.planner.change.pins import InputChange, compare_pin, has_read
 from penstock.state.database.connection import Database, storable
 from penstock.state.progress import row_counts as told
-from penstock.state.progress.invalidation import Invalidation, StaleRange, find_stale, known_wish, note, store
+from penstock.state.progress.invalidations import Invalidation, StaleRange, find_stale, known_wish, note, store
 from penstock.state.progress.row_counts import StoredCounts
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
 from penstock.values.records import ConsumerImpact, Recorded

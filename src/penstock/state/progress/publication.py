@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 from penstock.state.database.connection import Database
 from penstock.state.progress import pins
 from penstock.state.progress.generations import forget
-from penstock.state.progress.invalidation import Invalidation, StaleRange, answer_targets, find_stale, own_news, store
+from penstock.state.progress.invalidations import Invalidation, StaleRange, answer_targets, find_stale, own_news, store
 from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.records import GenerationHead
 from penstock.values.tasks import Commit, Cost, Lease
