@@ -6,7 +6,8 @@ from penstock.project.keys.settings import Scheduler, Settings, Target, Web, Wor
 from penstock.project.project import Project, cache_of, load, render, render_bounds, render_shared, unpack
 from penstock.project.queries.analysis import Analysis
 from penstock.project.reading.problems import Notice
-from penstock.project.templates.rendering import Inputs, Ref, RefUse, ScanContext, moment
+from penstock.project.templates.context import Ref, RefUse, ScanContext
+from penstock.project.templates.rendering import Inputs, moment
 
 __all__ = [
     "Analysis",

@@ -13,7 +13,8 @@ from penstock.project.keys.settings import Settings
 from penstock.project.reading.documents import Items, Node, Scalar, Table
 from penstock.project.reading.problems import Problems, Where, did_you_mean
 from penstock.project.templates import templates
-from penstock.project.templates.rendering import MODEL_NAMES, TemplateContext, references
+from penstock.project.templates.context import TemplateContext
+from penstock.project.templates.rendering import MODEL_NAMES, references
 from penstock.project.templates.words import TemplateProblem
 from penstock.values.intervals import Interval
 from penstock.values.models.axis import SECOND

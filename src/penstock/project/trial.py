@@ -12,16 +12,8 @@ from penstock.project.link import TRIAL_BOUNDS, Linked, body_place, scene
 from penstock.project.queries.analysis import Analysis, Facts, QueryProblem, digest
 from penstock.project.reading.problems import Problems, did_you_mean
 from penstock.project.templates import templates
-from penstock.project.templates.rendering import (
-    SCAN_NAMES,
-    STAND_IN,
-    Inputs,
-    RefUse,
-    ScanContext,
-    TemplateContext,
-    render_model,
-    render_scan,
-)
+from penstock.project.templates.context import RefUse, ScanContext, TemplateContext
+from penstock.project.templates.rendering import SCAN_NAMES, STAND_IN, Inputs, render_model, render_scan
 from penstock.project.templates.words import TemplateProblem
 from penstock.values.models import IntervalModel, Source
 from penstock.values.tasks import LANES

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from penstock.project.keys.names import UnresolvedName, resolve
-from penstock.project.keys.settings import Kind
 from penstock.project.reading.documents import Plain
+from penstock.project.templates.context import Ref, RefUse, ScanContext, TemplateContext
 from penstock.project.templates.words import Missing, Mistake, Names, Span
 from penstock.values.intervals import Interval
 from penstock.values.models.axis import SECOND
@@ -24,30 +23,6 @@ STAND_IN = Interval(3_905_718_264_530_917_000, 6_402_915_873_061_428_000)
 """The bounds in a text that many chunks share: their own edges are put in the places where these are found."""
 
 
-@dataclass(frozen=True, slots=True)
-class RefUse:
-    """One `ref()` in a query: which table is read there."""
-
-    model: str
-    all: bool = False
-    """The whole table, not cut to the interval."""
-    absent: bool = False
-    """An optional input that has no data: an empty relation of its columns."""
-
-
-Ref = Callable[[RefUse], str]
-"""Turns a use into the relation that stands in the text."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScanContext:
-    """Which part of a source a bounds query should look at."""
-
-    is_full: bool
-    previous_min: int | None = None
-    previous_max: int | None = None
-
-
 class Inputs:
     """A `Ref` for the engine: each different use is the temporary view `penstock_in_<its place in uses>`."""
 
@@ -58,24 +33,6 @@ class Inputs:
         if use not in self.uses:
             self.uses.append(use)
         return f"`penstock_in_{self.uses.index(use)}`"
-
-
-@dataclass(frozen=True, slots=True)
-class TemplateContext:
-    """All that a model's template can speak of."""
-
-    name: str
-    position: str | None
-    axis: str
-    interval: int | None
-    groups: tuple[tuple[str, ...], ...]
-    positions: Mapping[str, str | None]
-    """The position column of every model in the project, by name."""
-    databases: Mapping[Kind, str]
-    env: Mapping[str, str] = field(repr=False)
-    vars: Mapping[str, Plain]
-    stand_ins: Mapping[str, str] = field(default_factory=dict)
-    """A disabled member of an OR group, and a member of that group which is left."""
 
 
 def render_model(
