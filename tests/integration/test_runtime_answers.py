@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from penstock.answers.query import query
 from penstock.answers.status import status
 from penstock.answers.verify import verify, verify_rows
 from penstock.errors import UnknownModelError, UsageError
+from penstock.project.templates.names import TABLE
 from penstock.runtime.place.workspace import Workspace
 from penstock.values.intervals import ranges
 
@@ -329,6 +331,23 @@ def test_verify_tells_wrong_from_behind(tmp_path: Path, dsn: str) -> None:
         workspace.state.generations.accept_snapshot(current.no, current.accepted_snapshot, DeltaTable(place).version())
         (row,) = verify_rows(verify(workspace, workspace.interval_models(()), 10, 40))
         assert (row["missing"], row["unexpected"], row["wrong"]) == (1, 0, [[20, 30]])
+
+
+def test_verify_does_not_compare_what_may_differ_every_time(
+    tmp_path: Path, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Deployment.empty(tmp_path, dsn)
+    made.source("numbers")
+    made.model("copy", "select n, {{ bounds.start }} + {{ task.start }} as value from {{ ref('raw.numbers') }}")
+    made.land("numbers", range(20))
+    made.run()
+    with made.opened() as workspace:
+        (row,) = verify_rows(verify(workspace, workspace.interval_models(()), None, None))
+        reasons = {why for _, why in row["unverifiable"]}
+        assert (row["missing"], reasons) == (0, {"the query uses task, so it may give other rows every time"})
+        monkeypatch.setitem(TABLE, "task", replace(TABLE["task"], varies="never"))  # the control
+        (row,) = verify_rows(verify(workspace, workspace.interval_models(()), None, None))
+        assert (row["missing"], row["unverifiable"]) == (20, [])
 
 
 def test_verify_asks_for_the_applied_project(trial: Deployment) -> None:

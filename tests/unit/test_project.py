@@ -8,7 +8,7 @@ import pytest
 from written_project import CONFIG, HOURLY, ORDERS, SHOP, front, mistakes, model, one_model, read, source, written
 
 from penstock.errors import ProjectErrors, UsageError
-from penstock.project import WorkerGlob, find_root, load, trial, unpack
+from penstock.project import WorkerGlob, find_root, load, unpack
 from penstock.project.project import revision
 from penstock.values.models import Chunking, Dependency, Limits, Schedules
 
@@ -380,15 +380,6 @@ def test_the_revision_follows_content_but_not_line_endings() -> None:
     assert revision({"a": b"x"}) != revision({"a": b"y"})
     assert revision({"a": b"xb", "b": b""}) != revision({"a": b"x", "b": b"b"})
     assert revision({"a": b"1", "b": b"2"}) == revision({"b": b"2", "a": b"1"})
-
-
-def test_a_name_in_templates_that_nobody_has_thought_about_keeps_chunks_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert model(read(tmp_path, SHOP), "shop.hourly").widens
-    monkeypatch.setattr(trial, "_SAME_FOR_ALL_CHUNKS", frozenset[str]())
-    new = model(load(tmp_path, {}), "shop.hourly")
-    assert (new.widens, new.widens_reason) == (False, "its template does more with ref than to print it")
 
 
 def test_text_that_is_not_utf_8_is_an_error(tmp_path: Path) -> None:

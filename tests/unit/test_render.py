@@ -333,6 +333,6 @@ def test_negative_control_inclusive_bounds_count_a_row_twice(monkeypatch: pytest
     def inclusive(column: str, _type: str, bounds: Interval, _axis: str) -> str:
         return f"({column} >= {bounds.start} and {column} <= {bounds.end})"
 
-    monkeypatch.setattr("penstock.project.templates.rendering._in_bounds", inclusive)
+    monkeypatch.setattr("penstock.project.templates.names._condition", inclusive)
     project = project_with(ON_BLOCKS, axis="block")
     assert hits(project, Interval(0, 10), 10) + hits(project, Interval(10, 20), 10) == 2

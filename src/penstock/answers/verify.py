@@ -9,6 +9,7 @@ from uuid import UUID
 
 from penstock.engine.stage.compare import Comparison
 from penstock.errors import AttemptError, SourceError
+from penstock.project.templates.names import varying
 from penstock.project.templates.templates import names_used
 from penstock.runtime.observe.audit import OwnTable, unseen_commits
 from penstock.runtime.place.workspace import Workspace, applied
@@ -69,8 +70,8 @@ def _model(
     if generation.no == world.working[model.name].no:  # else the next look is at the table that is being built
         table = OwnTable(model, generation, generation.accepted_snapshot)
         verdict.unseen = unseen_commits(workspace.site, workspace.state.generations, table)
-    if "task" in names_used(model.sql):
-        why = "the query uses the time of its task, so its rows differ at every run"
+    if unsteady := varying(names_used(model.sql), "never", "bounds"):
+        why = f"the query uses {unsteady[0]}, so its rows may differ at every run"
         verdict.unverifiable += [(record.interval, why) for record in records]
         return verdict
     check = _Check(workspace, world, model, generation, generation.accepted_snapshot)

@@ -7,7 +7,8 @@ from penstock.project.project import Project, cache_of, load, render, render_bou
 from penstock.project.queries.analysis import Analysis
 from penstock.project.reading.problems import Notice
 from penstock.project.templates.context import Ref, RefUse, ScanContext
-from penstock.project.templates.rendering import Inputs, moment
+from penstock.project.templates.names import moment
+from penstock.project.templates.rendering import Inputs
 
 __all__ = [
     "Analysis",

@@ -16,6 +16,7 @@ from penstock.project.link import Linked, Linker
 from penstock.project.queries.analysis import Analysis
 from penstock.project.reading.problems import Problems, Where, did_you_mean
 from penstock.project.templates import templates
+from penstock.project.templates.names import settings_seen
 from penstock.project.trial import Trial
 from penstock.values.models import DynamicModel, FullModel, Graph, IntervalModel, Model, Source
 from penstock.values.models.fingerprint import fingerprint
@@ -134,23 +135,6 @@ def _template(model: Model) -> str | None:
 
 
 def _used(model: Model, settings: Settings) -> dict[str, object]:
-    """The values of `env`, `var` and `self.interval` that the model's template can see."""
+    """The values of the project that the model's template can see."""
     sql = _template(model)
-    if sql is None:
-        return {}
-    told = templates.outline(sql)
-    names = told.names
-    used: dict[str, object] = {}
-    if "env" in names:
-        members = told.members("env")
-        used |= {f"env.{key}": text for key, text in model.env.items() if members is None or key in members}
-    if "var" in names:
-        asked = told.constants("var")
-        used |= {f"var.{key}": value for key, value in settings.vars.items() if asked is None or key in asked}
-    if isinstance(model, IntervalModel) and "self" in names:
-        own = told.members("self")
-        used |= {"self.interval": model.interval.max} if own is None or "interval" in own else {}
-    for kind, database in settings.databases.items():
-        if kind in names:
-            used[kind] = database
-    return used
+    return {} if sql is None else settings_seen(templates.outline(sql), model, settings)

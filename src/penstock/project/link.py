@@ -14,7 +14,8 @@ from penstock.project.reading.documents import Items, Node, Scalar, Table
 from penstock.project.reading.problems import Problems, Where, did_you_mean
 from penstock.project.templates import templates
 from penstock.project.templates.context import TemplateContext
-from penstock.project.templates.rendering import MODEL_NAMES, references
+from penstock.project.templates.names import names_in_models
+from penstock.project.templates.rendering import references
 from penstock.project.templates.words import TemplateProblem
 from penstock.values.intervals import Interval
 from penstock.values.models.axis import SECOND
@@ -127,9 +128,10 @@ class Linker:
             called: dict[str, Where] = {}
             for text, line in told.calls("ref"):
                 called.setdefault(text, body_place(draft, line))
-            unknown = sorted(told.names - MODEL_NAMES)
+            known = names_in_models()
+            unknown = sorted(told.names - known)
             for name in unknown:
-                said = f"the template uses {name!r}, which is undefined{did_you_mean(name, MODEL_NAMES)}"
+                said = f"the template uses {name!r}, which is undefined{did_you_mean(name, known)}"
                 self.problems.add(body_place(draft, told.lines[name]), said)
             if told.constants("ref") is None and not unknown:
                 self._computed(draft, body, called)

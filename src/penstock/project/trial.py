@@ -13,14 +13,12 @@ from penstock.project.queries.analysis import Analysis, Facts, QueryProblem, dig
 from penstock.project.reading.problems import Problems, did_you_mean
 from penstock.project.templates import templates
 from penstock.project.templates.context import RefUse, ScanContext, TemplateContext
-from penstock.project.templates.rendering import SCAN_NAMES, STAND_IN, Inputs, render_model, render_scan
+from penstock.project.templates.names import names_in_scans, shows_bounds_only, varying
+from penstock.project.templates.rendering import STAND_IN, Inputs, render_model, render_scan
 from penstock.project.templates.words import TemplateProblem
 from penstock.values.models import IntervalModel, Source
 from penstock.values.tasks import LANES
 
-_SAME_FOR_ALL_CHUNKS = frozenset({"ref", "self", "dep", "env", "var", "external", "transformation"})
-"""What a query may mention and still be shared; a new name is not among them until somebody has thought about it."""
-_EDGES = frozenset({"start", "end", "start_time", "end_time"})
 _SCANS = (ScanContext(True), ScanContext(False, 1, 2))
 
 
@@ -80,9 +78,10 @@ class Trial:
             return
         where = scene(draft, self.settings, axis=source.axis or "", groups=(), positions=self.positions, interval=0)
         try:
-            unknown = sorted(templates.names_used(sql) - SCAN_NAMES)
+            known = names_in_scans()
+            unknown = sorted(templates.names_used(sql) - known)
             for name in unknown:
-                said = f"the template uses {name!r}, which is undefined{did_you_mean(name, SCAN_NAMES)}"
+                said = f"the template uses {name!r}, which is undefined{did_you_mean(name, known)}"
                 self.problems.add(body_place(draft, templates.outline(sql).lines[name]), said)
             for scan in _SCANS if not unknown else ():
                 self._bounds_checked(render_scan(sql, where, scan, Inputs()))
@@ -93,7 +92,7 @@ class Trial:
         """The first of several renderings; all of them must work."""
         first: tuple[str, list[RefUse]] | None = None
         choices = [group[0].model for group in model.dependencies]
-        alike = templates.names_used(model.sql) <= _SAME_FOR_ALL_CHUNKS  # then each trial would be the first one again
+        alike = not varying(templates.names_used(model.sql), "never")  # then each trial would be the first one again
         for bounds in TRIAL_BOUNDS[: 1 if alike else None]:
             for lane in LANES[: 1 if alike else None]:
                 inputs = Inputs()
@@ -125,11 +124,11 @@ class Trial:
     ) -> Iterator[tuple[str, list[RefUse]]]:
         """What stands in for the renderings of all chunks; the `first` one where they are alike."""
         names = templates.names_used(model.sql)
-        if names <= _SAME_FOR_ALL_CHUNKS:
+        if not varying(names, "never"):
             yield first
             return
         choices = [group[0].model for group in model.dependencies]
-        for lane in LANES if "task" in names else LANES[:1]:
+        for lane in LANES if varying(names, "never", "bounds") else LANES[:1]:
             inputs = Inputs()
             text = render_model(model.sql, where, STAND_IN, choices=choices, ref=inputs, task_start=0, lane=lane)
             yield text, inputs.uses
@@ -186,7 +185,7 @@ _BOUNDS = Facts(position="", axis="", align=1, input_position=None, obstacle="a 
 
 def _obstacle(model: IntervalModel, uses: list[RefUse]) -> str | None:
     """Why chunks cannot share one query, whatever it says."""
-    mentioned = sorted(templates.names_used(model.sql) - _SAME_FOR_ALL_CHUNKS)
+    mentioned = varying(templates.names_used(model.sql), "never")
     if mentioned:
         return f"it mentions {mentioned[0]}"
     if len(uses) != 1:
@@ -202,14 +201,7 @@ def _obstacle(model: IntervalModel, uses: list[RefUse]) -> str | None:
 def _hidden_bounds(sql: str) -> str | None:
     """Why the places where a text depends on its chunk cannot be found in it; None when they can."""
     outline = templates.outline(sql)
-    # the time of a task is the same for all of its chunks
-    for name in sorted(outline.names - _SAME_FOR_ALL_CHUNKS - {"task"}):
-        printed = name in outline.printed
-        if name in ("bounds", "range"):
-            members = outline.members(name)
-            printed = printed and members is not None and members <= _EDGES
-        elif name != "in_bounds":
-            printed = False
-        if not printed:
+    for name in varying(outline.names, "never", "task"):
+        if not shows_bounds_only(name, outline):
             return f"its template does more with {name} than to print it"
     return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from penstock.project.keys.settings import Kind
 from penstock.project.reading.documents import Plain
+from penstock.values.intervals import Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class ScanContext:
 
 @dataclass(frozen=True, slots=True)
 class TemplateContext:
-    """All that a model's template can speak of."""
+    """What all renderings of one template have in common."""
 
     name: str
     position: str | None
@@ -49,3 +50,27 @@ class TemplateContext:
     vars: Mapping[str, Plain]
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     """A disabled member of an OR group, and a member of that group which is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkQuery:
+    """One rendering of a model's template."""
+
+    context: TemplateContext
+    ref: Callable[..., str]
+    """What the template calls as `ref`."""
+    bounds: Interval
+    task_start: int
+    lane: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScanQuery:
+    """One rendering of a source's bounds query."""
+
+    context: TemplateContext
+    ref: Callable[..., str]
+    """What the template calls as `ref`."""
+    relation: str
+    """The table of the source, as it stands in the text."""
+    scan: ScanContext

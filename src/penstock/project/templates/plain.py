@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.project.reading.limits import MAX_CHARACTERS, line_of, long_number, too_deep
+from penstock.project.templates.names import TABLE
 from penstock.project.templates.outline import Outline, Use
 from penstock.project.templates.words import Names
 
 _TEXT = r"""'[^'"\\{}\n]*'|"[^'"\\{}\n]*\""""
 _PRINTED = re.compile(
-    r"(?<!\{)\{\{\s*(?:"
-    rf"(?P<called>ref|var|in_bounds)\(\s*(?P<argument>{_TEXT})\s*"
-    rf"(?:,\s*(?P<key>all|type)\s*=\s*(?P<value>[Tt]rue|[Ff]alse|{_TEXT})\s*)?\)"
-    r"|(?P<asked>bounds|range|task|self|env|cache)\.(?P<member>[A-Za-z][A-Za-z0-9_]*)"
-    r"|(?P<bare>external|transformation)"
-    r")\s*\}\}",
+    rf"(?<!\{{)\{{\{{\s*(?P<name>{'|'.join(TABLE)})(?:"
+    rf"\(\s*(?P<argument>{_TEXT})\s*"
+    rf"(?:,\s*(?P<key>[A-Za-z]\w*)\s*=\s*(?P<value>[Tt]rue|[Ff]alse|{_TEXT})\s*)?\)"
+    r"|\.(?P<member>[A-Za-z]\w*)"
+    r")?\s*\}\}",
     re.ASCII,
 )
 
@@ -35,14 +35,15 @@ class _Print:
     options: Mapping[str, object]
 
     def value(self, names: Mapping[str, object]) -> object:
-        known = names[self.name]
-        if self.use.argument is not None and callable(known):
-            return known(self.use.argument, **self.options)
-        if self.use.member is not None and isinstance(known, Names):
-            return known[self.use.member]
-        if isinstance(known, str):
-            return known
-        raise TypeError(self.name)
+        match names[self.name], self.use:
+            case known, Use(argument=str(argument)) if callable(known):
+                return known(argument, **self.options)
+            case Names() as known, Use(member=str(member)):
+                return known[member]
+            case str(known), Use(argument=None, member=None):
+                return known
+            case _:
+                raise TypeError(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,25 +78,24 @@ def plain_template(source: str) -> PlainTemplate | None:
 
 
 def _print(source: str, found: re.Match[str]) -> _Print:
-    kind = next(kind for kind in ("called", "asked", "bare") if found[kind] is not None)
     argument, value = found["argument"], found["value"]
     use = Use(
-        line_of(source, found.start(kind)),
+        line_of(source, found.start("name")),
         member=found["member"],
         argument=None if argument is None else argument[1:-1],
     )
     options = {} if value is None else {found["key"]: {"t": True, "f": False}.get(value[0].lower(), value[1:-1])}
-    return _Print(found[kind], use, options)
+    return _Print(found["name"], use, options)
 
 
 def _outline(prints: list[_Print]) -> Outline:
     uses: dict[str, list[Use]] = {}
-    for one in prints:
-        uses.setdefault(one.name, []).append(one.use)
+    for place in prints:
+        uses.setdefault(place.name, []).append(place.use)
+    bare = {place.name for place in prints if place.use.argument is None and place.use.member is None}
     return Outline(
         names=frozenset(uses),
-        lines={name: min(use.line for use in found) for name, found in uses.items()},
-        uses={name: tuple(found) for name, found in uses.items()},
-        # as one that is called or asked for a member: what stands alone may be anything
-        printed=frozenset(one.name for one in prints if one.use.argument is not None or one.use.member is not None),
+        lines={name: min(use.line for use in used) for name, used in uses.items()},
+        uses={name: tuple(used) for name, used in uses.items()},
+        printed=frozenset(uses.keys() - bare),  # what stands alone may be anything
     )
