@@ -344,7 +344,7 @@ def test_verify_does_not_compare_what_may_differ_every_time(
     with made.opened() as workspace:
         (row,) = verify_rows(verify(workspace, workspace.interval_models(()), None, None))
         reasons = {why for _, why in row["unverifiable"]}
-        assert (row["missing"], reasons) == (0, {"the query uses task, so it may give other rows every time"})
+        assert (row["missing"], reasons) == (0, {"the query uses task, so its rows may differ at every run"})
         monkeypatch.setitem(TABLE, "task", replace(TABLE["task"], varies="never"))  # the control
         (row,) = verify_rows(verify(workspace, workspace.interval_models(()), None, None))
         assert (row["missing"], row["unverifiable"]) == (20, [])

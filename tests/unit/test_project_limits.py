@@ -61,6 +61,7 @@ DEEP = [
     ("types", "and cast(x as " + "array<" * 300 + "int" + ">" * 300 + ") is null"),
     ("joins", "and x in (select 1 from a " + "left join b " * 30 + ")"),
     ("digits", "{{ " + "7" * 10_000 + " }}"),
+    ("hexadecimal digits", "{{ 0x" + "f" * 10_000 + " }}"),
     ("digits of SQL", "and x < " + "7" * 10_000),
     ("SQL parentheses", "and " + "(" * 3000 + "x" + ")" * 3000),
     ("SQL functions", "and " + "abs(" * 3000 + "x" + ")" * 3000),
@@ -222,6 +223,16 @@ NESTED += "{% set n.b = [n.b, n.b] %}{% endfor %}"
         NESTED.replace("[n.a, n.a]", "dict(x=n.a, y=n.a)") + "{{ n.a == n.b }}",
         NESTED + "{{ n.a in [n.b] }}",
         NESTED + "{{ n.a is eq n.b }}",
+        NESTED.replace("[n.a, n.a]", "{'x': n.a, 'y': n.a}.items()") + "{{ n.a|string }}",
+        NESTED.replace("[n.a, n.a]", "(n.a, n.a)|groupby(0)") + "{{ n.a == n.b }}",
+        "{% macro m(n) %}{% if n %}{{ m(n - 1, varargs, varargs) }}{% else %}{{ varargs|string }}{% endif %}"
+        "{% endmacro %}{{ m(40) }}",
+        "{% macro m(n) %}{% if n %}{{ m(n - 1, a=kwargs, b=kwargs) }}{% else %}{{ kwargs|string }}{% endif %}"
+        "{% endmacro %}{{ m(40) }}",
+        "{% set s %}{% for i in range(20000) %}0123456789{% endfor %}{% endset %}"
+        "{% set n = range(70000)|map('replace', '7', s)|list %}",
+        "{% set a = range(20000)|list %}{% set b = range(50000)|select('in', a)|list %}",
+        "{% set l = range(100)|list %}" + "{% for a in l %}" * 16 + "{% endfor %}" * 16,
         "{% set a = range(20000)|list %}{% set b = range(20000)|list %}"
         "{% for i in range(50000) %}{% if a == b %}{% endif %}{% endfor %}",
     ],
@@ -231,6 +242,34 @@ def test_a_template_cannot_work_for_long(heavy: str) -> None:
         rendered(heavy, {"range": Span("range", {})})
 
 
+def namespaces(count: int) -> str:
+    """Each holds the one before it twice; the last is printed."""
+    return "{% set n = namespace(x=1) %}" + "{% set n = namespace(x=n, y=n) %}" * count + "{{ n }}"
+
+
+def test_a_namespace_shows_nothing_of_what_it_holds() -> None:
+    with soon():
+        assert rendered(namespaces(40), {}) == "<Namespace>"
+
+
+def test_negative_control_a_namespace_that_shows_all_doubles_at_every_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(sandbox._Namespace, "__repr__")
+    assert len(rendered(namespaces(10), {})) > 2**10
+
+
+def test_a_filter_that_does_not_exist_is_named_with_its_line() -> None:
+    with pytest.raises(TemplateProblem, match="No filter named 'nothing'") as caught:
+        rendered("{{ 1 }}\n{{ 'a'|nothing }}", {})
+    assert caught.value.line == 2
+
+
+def test_a_constant_that_cannot_be_worked_out_is_an_error_too() -> None:
+    rendered("{% if 1 %}{% endif %}", {})  # what this thread may still do does not count
+    for constant in (f"'{'f' * 5000}'|int(base=16)", "1 if 1['a'] else 2", "[1]['a'] ~ 1"):
+        with pytest.raises(TemplateProblem):
+            rendered("{% set a = 1 %}{{ " + constant + " }}", {})
+
+
 def test_slices_of_a_long_list_are_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "MAX_RENDER_SECONDS", 0.05)
     loop = "{% set a = range(20000)|list %}{% for i in range(5000) %}{% set b = a[:] %}{% endfor %}"
@@ -238,12 +277,20 @@ def test_slices_of_a_long_list_are_work(monkeypatch: pytest.MonkeyPatch) -> None
         rendered(loop, {"range": Span("range", {})})
 
 
+def test_comparisons_outside_of_loops_are_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "MAX_RENDER_SECONDS", 0.05)
+    lists = {name: [str(n) for n in range(20000)] for name in "ab"}
+    with soon(), pytest.raises(TemplateProblem, match=r"works for more than 0\.05 second") as caught:
+        rendered("\n{% if a != b %}{% endif %}" * 1500, lists)
+    assert 1 < caught.value.line < 1500
+
+
 def test_negative_control_without_the_clock_a_loop_of_comparisons_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = "{% set a = range(20000)|list %}{% for i in range(2000) %}{% if a == a[:] %}{% endif %}{% endfor %}"
     monkeypatch.setattr(sandbox, "MAX_RENDER_SECONDS", 0.05)
     with pytest.raises(TemplateProblem, match=r"works for more than 0\.05 second"):
         rendered(loop, {"range": Span("range", {})})
-    monkeypatch.setattr(jinja, "deadline", nullcontext)
+    monkeypatch.setattr(sandbox._Budget, "spend", lambda budget, steps: None)
     rendered(loop, {"range": Span("range", {})})
 
 
@@ -252,11 +299,19 @@ def test_negative_control_without_weights_nested_lists_double_at_every_level(mon
     with pytest.raises(TemplateProblem, match="more than 256000 characters"):
         rendered(sixteen, {"range": Span("range", {})})
     monkeypatch.setattr(sandbox, "_check", lambda size: None)
-    monkeypatch.setattr(jinja, "deadline", nullcontext)
+    monkeypatch.setattr(sandbox._Budget, "spend", lambda budget, steps: None)
     rendered(sixteen, {"range": Span("range", {})})
 
 
-def test_a_deadline_leaves_a_debugger_as_it_was() -> None:
+def test_negative_control_without_the_filters_of_ours_loops_take_no_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    loops = "{% set l = range(400)|list %}{% for a in l %}{% for b in l %}{% endfor %}{% endfor %}"
+    with pytest.raises(TemplateProblem, match="more than 100000 steps"):
+        rendered(loops, {"range": Span("range", {})})
+    monkeypatch.setattr(sandbox.Guard, "_filtered", lambda guard, node, made: node)
+    assert rendered(loops + "{# again #}", {"range": Span("range", {})}) == ""
+
+
+def test_a_rendering_leaves_a_debugger_as_it_was() -> None:
     seen: list[str] = []
 
     def debugger(frame: FrameType, event: str, _: object) -> None:

@@ -248,6 +248,7 @@ def test_nothing_inside_a_template_can_be_doubled_without_end(doubled: str) -> N
         ("{{ range(20000)|join(',')|length }}", "108889"),
         ("{{ 1 + 2 }} {{ [1] + [2] }} {{ 'a' + 'b' }} {{ 'a' ~ 1 ~ none }}", "3 [1, 2] ab a1None"),
         ("{{ 7.255|round(2) }} {{ 7.251|round(2, 'ceil') }} {{ [1, 2]|sum }} {{ 3 * 4 }}", "7.25 7.26 3 12"),
+        ("{% macro m(a) %}{{ a|default('none') }} {{ a is defined }}{% endmacro %}{{ m(n.nothing) }}", "none False"),
         ("{% for a in ['x', 'y'] %}{{ loop.index }}{{ a }}{{ '' if loop.last else ',' }}{% endfor %}", "1x,2y"),
         ("{% for a in ['x']|map('upper') %}{{ a }}{{ loop.length }}{% else %}none{% endfor %}", "X1"),
         ("{% macro m(a) %}<{{ a }}>{% endmacro %}{{ m(1) }}{% set b %}{{ m(2) }}{% endset %}{{ b }}", "<1><2>"),

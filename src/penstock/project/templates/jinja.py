@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from threading import Lock
@@ -16,6 +16,7 @@ from penstock.project.reading.depth import deep
 from penstock.project.reading.limits import (
     LONG_NUMBER,
     MAX_CHARACTERS,
+    MAX_DIGITS,
     MAX_LOOPS,
     MAX_TREE,
     TOO_DEEP,
@@ -25,7 +26,7 @@ from penstock.project.reading.limits import (
 from penstock.project.reading.problems import did_you_mean
 from penstock.project.templates.outline import Outline, Use
 from penstock.project.templates.printed import only_printed
-from penstock.project.templates.sandbox import BUILTIN, FILENAME, Sandbox, deadline, given
+from penstock.project.templates.sandbox import BUDGET, BUILTIN, OWN, Guard, Sandbox
 from penstock.project.templates.words import Mistake, TemplateProblem
 
 _SCOPES: tuple[type[nodes.Node], ...] = (
@@ -40,13 +41,13 @@ def rendered(source: str, names: Mapping[str, object]) -> str:
     template = _parsed(source).template()
     pieces: list[str] = []
     size = 0
+    BUDGET.begin()
     try:
-        with deadline():
-            for piece in template.generate(given(names)):
-                size += len(piece)
-                if size > MAX_CHARACTERS:
-                    raise TemplateProblem(f"the template makes more than {MAX_CHARACTERS} characters", 1)
-                pieces.append(piece)
+        for piece in template.generate({OWN if name == "self" else name: value for name, value in names.items()}):
+            size += len(piece)
+            if size > MAX_CHARACTERS:
+                raise TemplateProblem(f"the template makes more than {MAX_CHARACTERS} characters", 1)
+            pieces.append(piece)
     except (TemplateProblem, ProjectError):
         raise
     except Mistake as error:
@@ -75,7 +76,7 @@ def _line() -> int:
     """The template's line in the exception being handled; Jinja puts it into the traceback."""
     line, trace = 1, sys.exc_info()[2]
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename == FILENAME:
+        if trace.tb_frame.f_code.co_filename == "<template>":
             line = trace.tb_lineno
         trace = trace.tb_next
     return line
@@ -101,8 +102,8 @@ class _Parsed:
             if isinstance(self._made, nodes.Template):
                 environment = _environment()
                 with _readable():
-                    code = environment.compile(environment.guarded(self._made))
-                self._made = Template.from_code(environment, code, environment.make_globals(None))
+                    Guard(environment).visit(self._made)
+                    self._made = environment.from_string(self._made)
             return self._made
 
 
@@ -112,38 +113,23 @@ def _parsed(source: str) -> _Parsed:
         if line is not None:
             raise TemplateProblem(f"not a valid template: {said}", line)
     with _readable():
-        return _Parsed(_environment().parse(source))
+        parser = Parser(_environment(), source)
+    with _readable(lambda: parser.stream.current.lineno):
+        return _Parsed(parser.parse())
 
 
 @contextmanager
-def _readable() -> Iterator[None]:
+def _readable(line: Callable[[], int] = lambda: 1) -> Iterator[None]:
     """Whatever stops Jinja, or Python behind it, from reading a template is a TemplateProblem."""
     try:
         with deep():
             yield
     except TemplateSyntaxError as error:
         raise TemplateProblem(f"not a valid template: {error.message}", error.lineno) from None
-    except TemplateError as error:
+    except (RecursionError, MemoryError, SyntaxError):  # not by brackets alone
+        raise TemplateProblem(f"not a valid template: {TOO_DEEP}", line()) from None
+    except (TemplateError, ValueError) as error:  # from constants, which Jinja works out while it reads them
         raise TemplateProblem(f"not a valid template: {error}", 1) from None
-    except (RecursionError, MemoryError, SyntaxError) as error:
-        # Python has limits of its own for what Jinja makes of a template.
-        raise TemplateProblem(f"not a valid template: {TOO_DEEP}", _place(error)) from None
-    except ValueError as error:
-        raise TemplateProblem(f"not a valid template: {error}", _place(error)) from None
-
-
-def _place(error: BaseException) -> int:
-    """The line that was being read when `error` came up: what parser and compiler have in their hands."""
-    line, trace = 1, error.__traceback__
-    while trace is not None:
-        holding = trace.tb_frame.f_locals
-        parser, node = holding.get("self"), holding.get("node")
-        if isinstance(parser, Parser):
-            line = parser.stream.current.lineno
-        elif isinstance(node, nodes.Node) and node.lineno:
-            line = node.lineno
-        trace = trace.tb_next
-    return line
 
 
 def _outlined(tree: nodes.Template) -> Outline:
@@ -156,6 +142,8 @@ def _outlined(tree: nodes.Template) -> Outline:
         if depth > MAX_TREE or loops > MAX_LOOPS:
             said = f"{MAX_TREE} operators, filters and blocks, or {MAX_LOOPS} loops, stand inside each other at most"
             raise TemplateProblem(f"not a valid template: {said}", node.lineno)
+        if isinstance(node, nodes.Const) and isinstance(node.value, int) and node.value >= 10**MAX_DIGITS:
+            raise TemplateProblem(f"not a valid template: {LONG_NUMBER}", node.lineno)  # which may be in hexadecimal
         if isinstance(node, nodes.Name):
             uses.setdefault(node.name, []).append(_use(node, above))
         scoped = scoped or isinstance(node, _SCOPES)

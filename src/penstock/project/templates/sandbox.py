@@ -1,20 +1,25 @@
-"""What may a template do, and how much of it?"""
+"""What may a template do, and how much of it?
+
+Jinja's own sandbox, and two limits. Nothing made in a template is larger than the query that it may become, so that no
+single operation takes long; and a rendering has so many steps and seconds. Python cannot stop a thread, so both are
+looked at wherever Jinja asks us: calls, operators, filters, tests, and what is printed. It does not ask about loops,
+lists, comparisons and `~`; there a filter of ours is put into the tree before it is compiled.
+"""
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from contextlib import contextmanager
-from functools import wraps
-from types import FrameType
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial, wraps
+from threading import local
 from typing import Any, Literal, NoReturn
 
-from jinja2 import StrictUndefined, Undefined, UndefinedError, nodes, pass_context, pass_environment
+from jinja2 import StrictUndefined, Undefined, UndefinedError, nodes, pass_environment
 from jinja2.exceptions import SecurityError
 from jinja2.filters import do_round, make_attrgetter
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 from penstock.project.reading.limits import MAX_CHARACTERS, MAX_RENDER_SECONDS
@@ -23,145 +28,90 @@ from penstock.project.templates.words import MAX_STEPS
 OWN = "self_"
 """Jinja keeps `self` for its own blocks, so the name is rewritten before it is compiled."""
 BUILTIN = ("dict", "namespace")
-FILENAME = "<template>"
-"""As Jinja calls what it compiles."""
-_STEPS = "steps_"
-_COUNTED = "counted_"
-_JOINED = "joined_"
-_WEIGHED = "weighed_"
-_MAX_BITS = 4096
 _ITEM = 10
-"""What anything that is not text counts; it bounds how many things a list may hold, too."""
-_UNBOUNDED = frozenset(
+"""What anything but text and long numbers counts; it bounds how many things a list may hold, too."""
+_PER_STEP = 10_000
+"""Characters: a list of many large texts would fill the memory before it is there to be looked at."""
+_OF_JINJA = ("_loop_vars", "_block_vars")
+"""Arguments of a call that a template did not write."""
+_REMOVED_METHODS = frozenset(
     {"ljust", "rjust", "center", "zfill", "expandtabs", "format", "format_map", "translate", "to_bytes"}
 )
 _REMOVED_FILTERS = (
-    "batch",
-    "center",
-    "format",
-    "indent",
-    "pprint",
-    "random",  # the only one without a limit of its own that is gone: one query would differ from the next
-    "slice",
-    "tojson",
-    "urlize",
-    "wordwrap",
-    "xmlattr",
-)
-_FOR_THE_UNDEFINED = frozenset({"default", "d", "defined", "undefined"})
+    "batch", "center", "format", "indent", "pprint", "slice", "tojson", "urlize", "wordwrap", "xmlattr",
+    "random",  # is small enough, but one query would differ from the next
+)  # fmt: skip
 
 
-class Steps:
-    """What one rendering may still do; loops, calls and `range()` share it, or nesting would multiply the limit."""
+class _Budget(local):
+    """What the rendering in this thread may still do."""
 
-    __slots__ = ("_left",)
+    steps, end = 0, 0.0
 
-    def __init__(self) -> None:
-        self._left = MAX_STEPS
+    def begin(self) -> None:
+        self.steps, self.end = MAX_STEPS, time.thread_time() + MAX_RENDER_SECONDS
 
-    def take(self, count: int) -> None:
-        self._left -= count
-        if self._left < 0:
+    def spend(self, steps: int) -> None:
+        self.steps -= steps
+        if self.steps < 0:
             raise UndefinedError(f"the template does more than {MAX_STEPS} steps: range(), loops and calls count")
+        if time.thread_time() > self.end:
+            raise UndefinedError(f"the template works for more than {MAX_RENDER_SECONDS:g} second")
 
 
-class Guard(NodeTransformer):
-    """Puts our own functions where a template could make something large without calling any."""
-
-    def __init__(self, environment: Sandbox) -> None:
-        self.environment = environment
-
-    def visit_Name(self, node: nodes.Name) -> nodes.Name:  # noqa: N802  # Jinja's names, here and below
-        node.name = OWN if node.name == "self" else node.name
-        return node
-
-    def visit_For(self, node: nodes.For) -> nodes.For:  # noqa: N802
-        self.generic_visit(node)
-        node.iter = self._filtered(node.iter, _COUNTED)
-        return node
-
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:  # noqa: N802
-        self.generic_visit(node)
-        return self._filtered(nodes.List(node.nodes, lineno=node.lineno), _JOINED)
-
-    def visit_List(self, node: nodes.List) -> nodes.Expr:  # noqa: N802
-        return self._weighed(node, node.items)
-
-    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:  # noqa: N802
-        return self._weighed(node, node.items) if node.ctx == "load" else node
-
-    def visit_Dict(self, node: nodes.Dict) -> nodes.Expr:  # noqa: N802
-        return self._weighed(node, [part for pair in node.items for part in (pair.key, pair.value)])
-
-    def _weighed(self, node: nodes.Expr, parts: Iterable[nodes.Expr]) -> nodes.Expr:
-        """A list of lists of lists doubles with every level, and so does the time to compare it or to hash it."""
-        self.generic_visit(node)
-        return node if all(isinstance(part, nodes.Const) for part in parts) else self._filtered(node, _WEIGHED)
-
-    def _filtered(self, node: nodes.Node, name: str) -> nodes.Filter:
-        return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno, environment=self.environment)
+BUDGET = _Budget()
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """Nothing made in a template is larger than the query that it may become."""
-
     intercepted_binops = frozenset({"+", "*", "**", "%"})
-
-    @staticmethod
-    def concat(parts: Iterable[object]) -> str:
-        """Joins what macros and `{% set %}` blocks are made of."""
-        return _joined(parts)
 
     def __init__(self) -> None:
         super().__init__(
             undefined=StrictUndefined,
             autoescape=False,
             keep_trailing_newline=True,
-            finalize=_printable,
+            finalize=_bounded,
             optimized=False,  # else constants are worked out while compiling, where nobody looks at the clock
         )
-        kept = {name: self.globals[name] for name in BUILTIN}
         self.globals.clear()
-        self.globals.update(kept)
+        self.globals |= {"dict": dict, "namespace": _Namespace}
         for name in _REMOVED_FILTERS:
             self.filters.pop(name, None)
-        self.filters |= {name: _bounded(made, name) for name, made in self.filters.items()}
+        self.filters |= {"join": _join, "replace": _replace, "round": _round}
+        self.filters |= {name: _limited(made) for name, made in self.filters.items()}
         tests: dict[str, Any] = dict(self.tests)
-        self.tests |= {name: _bounded(made, name) for name, made in tests.items()}
-        self.filters |= {"join": _join, "replace": _replace, "round": _round, "sum": _sum}
-        self.filters |= {_COUNTED: _counted, _JOINED: _joined, _WEIGHED: _printable}
+        self.tests |= {name: _limited(made) for name, made in tests.items()}
+        self.filters |= {made.__name__: made for made in (_bounded, _counted, _joined)}
 
-    def guarded(self, tree: nodes.Template) -> nodes.Template:
-        """`tree`, ready to be compiled; it is changed in place."""
-        Guard(self).visit(tree)
-        return tree
+    @staticmethod
+    def concat(parts: Iterable[object]) -> str:
+        """Joins what macros and `{% set %}` blocks are made of."""
+        return _joined(parts)
 
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         numbers = isinstance(left, int | float) and isinstance(right, int | float)
-        if operator == "+" and not numbers:
-            _check(_weight(left) + _weight(right))
-        elif not numbers or (operator == "**" and (abs(left) > 2**32 or abs(right) > 64)):
+        large = operator == "**" and numbers and (abs(left) > 2**32 or abs(right) > 64)
+        if large or (operator != "+" and not numbers):
             raise UndefinedError(f"{operator} is for small numbers here")
-        made = super().call_binop(context, operator, left, right)
-        if isinstance(made, int) and made.bit_length() > _MAX_BITS:
-            raise UndefinedError(f"{operator} is for small numbers here")
-        return made
+        return _bounded(super().call_binop(context, operator, left, right))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805  # as Jinja has it
-        __context.parent[_STEPS].take(1)
+        BUDGET.spend(1)
+        for argument in (*args, *(value for key, value in kwargs.items() if key not in _OF_JINJA)):
+            _bounded(argument)  # a macro has all of them in one list, and may pass it on twice
         owner, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
-        if isinstance(owner, str | bytes) and name in ("join", "replace"):
-            # Jinja tells what it calls about loops and blocks, unless that does not listen
-            said = {key: value for key, value in kwargs.items() if key not in ("_loop_vars", "_block_vars")}
-            return (_joined_by if name == "join" else _replace)(str(owner), *args, **said)
+        if isinstance(owner, str) and name in ("join", "replace"):
+            text = str(owner)
+            __obj = partial(_joined, between=text) if name == "join" else partial(_replace, text)
         made = super().call(__context, __obj, *args, **kwargs)
-        return _printable(made) if isinstance(made, str | bytes | dict) else made
+        return _bounded(made) if isinstance(made, str | bytes | dict) else made
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        return attr not in _UNBOUNDED and super().is_safe_attribute(obj, attr, value)
+        removed = attr in _REMOVED_METHODS or (isinstance(obj, bytes) and attr in ("join", "replace"))
+        return not removed and super().is_safe_attribute(obj, attr, value)
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
-        """At once: an undefined value inside a list would be printed as such."""
+        """At once, and in plain words."""
         raise SecurityError(f"{attribute!r} of {type(obj).__name__} values is not for templates")
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
@@ -169,43 +119,58 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return None
 
 
-@contextmanager
-def deadline() -> Iterator[None]:
-    """Ends what templates do in this thread after a second of work; between two of their lines, so each is bounded."""
-    end, before = time.thread_time() + MAX_RENDER_SECONDS, sys.gettrace()
+class _Namespace(Namespace):
+    """One that shows nothing of what it holds: that may be itself, or other ones twice each."""
 
-    def watched(frame: FrameType, event: str, _: object) -> Any:
-        if frame.f_code.co_filename != FILENAME:
-            return None
-        if event == "line" and time.thread_time() > end:
-            raise UndefinedError(f"the template works for more than {MAX_RENDER_SECONDS:g} second")
-        return watched
-
-    sys.settrace(watched)
-    try:
-        yield
-    finally:
-        sys.settrace(before)
+    def __repr__(self) -> str:
+        return "<Namespace>"
 
 
-def given(names: Mapping[str, object]) -> dict[str, object]:
-    """`names` as Jinja gets them, and the steps of one rendering."""
-    return {(OWN if name == "self" else name): value for name, value in names.items()} | {_STEPS: Steps()}
+class Guard(NodeTransformer):
+    """Puts filters of ours where a template can do or make much without asking the sandbox."""
+
+    def __init__(self, environment: Sandbox) -> None:
+        self.environment = environment
+
+    def generic_visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> nodes.Node:
+        super().generic_visit(node, *args, **kwargs)
+        match node:
+            case nodes.Name(name="self"):
+                node.name = OWN
+            case nodes.For():
+                node.iter = self._filtered(node.iter, _counted)
+            case nodes.Concat():
+                return self._filtered(nodes.List(node.nodes, lineno=node.lineno), _joined)
+            case nodes.List() | nodes.Tuple(ctx="load") | nodes.Dict() | nodes.Compare() if _is_computed(node):
+                # a list of lists of lists doubles with every level, and so does the time to compare it or to hash it
+                return self._filtered(node, _bounded)
+        return node
+
+    def _filtered(self, node: nodes.Node, made: Callable[..., object]) -> nodes.Filter:
+        return nodes.Filter(node, made.__name__, [], [], None, None, lineno=node.lineno, environment=self.environment)
 
 
-def _weight(value: object) -> int:
-    """About how many characters `value` has as text; what holds others is looked into only until it is too much."""
+def _is_computed(node: nodes.Node) -> bool:
+    return any(node.find_all((nodes.Name, nodes.Filter, nodes.Getattr, nodes.Getitem)))
+
+
+def _size(value: object) -> int:
+    """About how many characters `value` has as text; it is looked into only until it is too much."""
     total, waiting = 0, [value]
     while waiting and total <= MAX_CHARACTERS:
-        one = waiting.pop()
-        total += len(one) if isinstance(one, str | bytes) else _ITEM
-        if isinstance(one, dict | list | tuple | set | frozenset):
-            if len(one) * _ITEM > MAX_CHARACTERS:
+        part = waiting.pop()
+        if isinstance(part, str | bytes):
+            total += len(part)
+            continue
+        total += max(_ITEM, part.bit_length() // 3) if isinstance(part, int) else _ITEM
+        if isinstance(part, Undefined):
+            if part is not value:
+                str(part)  # raises: the list that holds it would be printed with the word Undefined
+        elif isinstance(part, Collection) and not isinstance(part, range):
+            if len(part) * _ITEM > MAX_CHARACTERS:
                 return MAX_CHARACTERS + 1
-            waiting += one
-            waiting += one.values() if isinstance(one, dict) else ()
-        elif isinstance(one, Undefined) and one is not value:
-            str(one)  # raises: the list that holds it would be printed with the word Undefined
+            waiting += part
+            waiting += part.values() if isinstance(part, dict) else ()
     return total
 
 
@@ -214,36 +179,50 @@ def _check(size: int) -> None:
         raise UndefinedError(f"the template makes more than {MAX_CHARACTERS} characters")
 
 
-def _printable(value: Any) -> Any:
-    _check(_weight(value))
+def _bounded(value: Any) -> Any:
+    size = _size(value)
+    _check(size)
+    BUDGET.spend(size // _PER_STEP)
     return value
 
 
+def _limited(made: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter or test that gives only what could be printed."""
+
+    @wraps(made)
+    def limited(*arguments: Any, **more: Any) -> Any:
+        return _bounded(made(*arguments, **more))
+
+    return limited
+
+
+def _counted(values: Iterable[object]) -> Iterator[object]:
+    """What a loop goes through."""
+    for value in values:
+        BUDGET.spend(1)
+        yield value
+
+
 def _joined(parts: Iterable[object], between: str = "") -> str:
-    found: list[str] = []
+    texts: list[str] = []
     size = 0
     for part in parts:
-        text = str(_printable(part))
-        size += len(text) + len(between)
+        texts.append(str(_bounded(part)))
+        size += len(texts[-1]) + len(between)
         _check(size)
-        found.append(text)
-    return between.join(found)
-
-
-def _joined_by(between: str, parts: Iterable[object]) -> str:
-    return _joined(parts, between)
+    return between.join(texts)
 
 
 @pass_environment
 def _join(environment: Sandbox, value: Iterable[object], d: str = "", attribute: str | None = None) -> str:
     parts = value if attribute is None else map(make_attrgetter(environment, attribute), value)
-    return _joined(parts, str(_printable(d)))
+    return _joined(parts, str(d))
 
 
 def _replace(text: object, old: str, new: str, count: int | None = None) -> str:
-    plain, most = str(_printable(text)), -1 if count is None else count
-    found = plain.count(old) if most < 0 else min(plain.count(old), most)
-    _check(len(plain) + found * len(new))
+    plain, most = str(text), -1 if count is None else count
+    replaced = plain.count(old) if most < 0 else min(plain.count(old), most)
+    _check(len(plain) + replaced * len(new))
     return plain.replace(old, new, most)
 
 
@@ -251,40 +230,3 @@ def _round(value: float, precision: int = 0, method: Literal["common", "ceil", "
     if abs(precision) > 64:
         raise UndefinedError("round() keeps 64 places at most")
     return do_round(value, precision, method)
-
-
-@pass_environment
-def _sum(environment: Sandbox, values: Iterable[Any], attribute: str | int | None = None, start: float = 0) -> Any:
-    if not isinstance(start, int | float):
-        raise UndefinedError("sum() is for numbers here")
-    return sum(values if attribute is None else map(make_attrgetter(environment, attribute), values), start)
-
-
-@pass_context
-def _counted(context: Context, values: Iterable[object]) -> Iterable[object]:
-    """`values` of a loop; each takes a step."""
-    steps: Steps = context.parent[_STEPS]
-    if isinstance(values, Sized):
-        steps.take(len(values))
-        return values
-    return _each(values, steps)
-
-
-def _each(values: Iterable[object], steps: Steps) -> Iterator[object]:
-    for value in values:
-        steps.take(1)
-        yield value
-
-
-def _bounded(made: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A filter or test that takes and gives only what could be printed."""
-    if name in _FOR_THE_UNDEFINED:
-        return made
-
-    @wraps(made)
-    def limited(*arguments: Any, **more: Any) -> Any:
-        for one in (*arguments, *more.values()):
-            _check(_weight(one))
-        return _printable(made(*arguments, **more))
-
-    return limited
