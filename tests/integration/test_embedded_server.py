@@ -395,7 +395,9 @@ def test_only_a_server_of_this_data_directory_is_ever_signalled(
     assert held is not None
     assert clients is not None
     server = os.open(tmp_path / "server.lock", os.O_RDWR)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs in the background ignores it
     with subprocess.Popen(["sleep", "60"]) as stranger:
+        signal.signal(signal.SIGINT, before)
         (tmp_path / "PG_VERSION").touch()
         (tmp_path / "postmaster.pid").write_text(f"{stranger.pid}\n{tmp_path}\n")
         watch.watch(clients, server)
