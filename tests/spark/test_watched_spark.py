@@ -70,7 +70,7 @@ def test_late_rows_of_a_table_with_a_newer_feature_are_told_by_its_change_feed(
     assert trial.run().failed == 0
     shown = trial.status("raw.numbers")
     assert (shown["health"], shown["snapshot"], shown["last_error"]) == ("ok", 3, None)
-    assert "watched through Spark" in str(shown["reason"])
+    assert "observed through Spark" in str(shown["reason"])
     assert NEWER in str(shown["reason"])
     insert(trial, session, (27, 9), (44, 1), (49, 1))
     assert trial.run().failed == 0
