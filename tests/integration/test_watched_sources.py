@@ -109,9 +109,9 @@ def test_a_feed_tells_what_changed_from_the_snapshot_on_that_was_read_without_sp
     assert trial.spark.asked == ["seen", (0, 1, 0)]
     shown = trial.deployment.status("raw.numbers")
     assert (shown["snapshot"], shown["health"], shown["available"]) == (1, "ok", [[0, 40]])
-    assert "watched through Spark" in str(shown["reason"])
+    assert "observed through Spark" in str(shown["reason"])
     assert "'later'" in str(shown["reason"])
-    assert "change feed tells" in str(shown["reason"])
+    assert "come from its change feed" in str(shown["reason"])
 
 
 def test_spark_is_asked_again_only_when_the_log_goes_on_or_a_full_scan_is_due(trial: Trial) -> None:
