@@ -20,4 +20,5 @@ class TestMemoryEngine(EngineContract, AppendContract, Controls, AppendControls)
 class TestArrowEngine(EngineContract, AppendContract, Controls, AppendControls):
     @pytest.fixture
     def workbench(self, tmp_path: Path) -> Workbench:
-        return DeltaBench(tmp_path, ArrowEngine())
+        engine = ArrowEngine()
+        return DeltaBench(tmp_path, engine, engine)

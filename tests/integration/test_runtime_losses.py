@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,18 +43,14 @@ class Mortal(ArrowEngine):
     def __init__(self) -> None:
         super().__init__()
         self._dead, self._put_away = False, threading.Event()
-        self._tell: Callable[[], None] = lambda: None
 
     @property
     def alive(self) -> bool:
         return not self._dead
 
-    def on_death(self, act: Callable[[], None]) -> None:
-        self._tell = act
-
     def stage(self, job: Job, step: Step) -> Staged:
         self._dead = True
-        self._tell()
+        self.on_death()
         self._put_away.wait(30)
         raise EngineError("the connection was refused")
 

@@ -7,7 +7,6 @@ import itertools
 import json
 import re
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import pytest
 import typer
@@ -29,10 +28,6 @@ from penstock.values.intervals import NOTHING, ranges
 WORDS = {5: "plain", 15: "it's", 25: 'a "b"; c', 33: None}
 _FACTORS = itertools.count(2)
 NAMES = ("copy", "child", "rest", "last")
-
-
-class Engine(ArrowEngine):
-    session = SimpleNamespace(keeps_classes=False)
 
 
 class Typed:
@@ -82,7 +77,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory, dsn: str) -> Deployment:
 
 @pytest.fixture
 def typed(trial: Deployment, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Typed:
-    monkeypatch.setattr("penstock.engine.delta.DeltaEngine", lambda *_: Engine())
+    monkeypatch.setattr("penstock.engine.delta.DeltaEngine", lambda *_: ArrowEngine())
     capsys.readouterr()
     return Typed(trial, capsys)
 

@@ -58,12 +58,11 @@ def session() -> Iterator[Session]:
     started.stop()
 
 
-class Borrowed(DeltaEngine):
+class Borrowed(Session):
     """The session that all tests share: neither a run nor a role may end it."""
 
-    def __init__(self, session: Session) -> None:
-        super().__init__(session.settings, {})
-        self.session = session
+    def __init__(self, shared: Session) -> None:
+        self.__dict__ = shared.__dict__
 
     def stop(self, *, quick: bool = False) -> None:
         return
@@ -79,7 +78,7 @@ def server() -> Iterator[PostgresServer]:
 def deployment(tmp_path: Path, server: PostgresServer, session: Session) -> Deployment:
     """An empty project with a schema of its own, worked on by the shared session."""
     made = Deployment.empty(tmp_path, f"{server.dsn} options='-c synchronous_commit=off'")
-    made.engine = Borrowed(session)  # type: ignore[assignment]
+    made.engine = DeltaEngine(Borrowed(session), {})  # type: ignore[assignment]
     return made
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,11 @@ from engine_contract import EngineContract
 from workbenches import DeltaBench, Workbench
 
 from penstock.engine.delta import DeltaEngine
-from penstock.engine.spark.session import Session, SparkSettings
+from penstock.engine.spark.session import Session
 
 
 class TestDeltaEngine(EngineContract, AppendContract):
     @pytest.fixture
     def workbench(self, session: Session, tmp_path: Path) -> Workbench:
-        engine = DeltaEngine(SparkSettings(cache=tmp_path, environ=dict(os.environ)), {})
-        engine.session = session  # one JVM for all tests
-        return DeltaBench(tmp_path, engine)
+        engine = DeltaEngine(session, {})  # one JVM for all tests
+        return DeltaBench(tmp_path, engine.attempts, engine.questions)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine.delta import DeltaEngine
+from penstock.engine.attempts import Attempts
 from penstock.engine.spark import jars, java, launch
 from penstock.engine.spark.session import Session, SparkSettings, configuration
 from penstock.engine.values.job import Job
@@ -347,12 +347,11 @@ def test_a_slow_listener_does_not_fail_an_attempt(bench: Bench) -> None:
 
 def test_a_failed_attempt_tells_how_many_jobs_it_ran(bench: Bench, hourly: Callable[..., Job]) -> None:
     bad = hourly(0, sql="select date_trunc('hour', at) hour, cast(concat('x', kind) as int) n from {events}")
-    engine = DeltaEngine(bench.session.settings, {})
-    engine.session = bench.session
+    attempts = Attempts(bench.session, {})
     with pytest.raises(QueryError) as caught:
-        engine.stage(bad, bench.steps.append)
+        attempts.stage(bad, bench.steps.append)
     assert caught.value.spark_jobs >= 1
-    assert engine.jobs == caught.value.spark_jobs
+    assert attempts.jobs == caught.value.spark_jobs
 
 
 def test_parallel_attempts_do_not_meet(bench: Bench) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -17,6 +17,7 @@ import sqlglot
 from deltalake import DeltaTable, QueryBuilder, Schema
 from memory_append import Rule, check_key, keys_of
 from memory_tables import Rows
+from whole_engine import WholeEngine
 
 from penstock.engine.commit.publish import FileSetChanged, checkpoint, find_commit, prepared, publish
 from penstock.engine.commit.sweep import discard
@@ -40,13 +41,8 @@ from penstock.values.tasks import TAG, Commit, Cost, Pin
 Row = tuple[object, ...]
 
 
-class ArrowEngine:
+class ArrowEngine(WholeEngine):
     """Positions are whole numbers, and queries are written in what Spark and DataFusion have in common."""
-
-    started = False
-    jobs = 0
-    begun = 0
-    """How often it was told that it will be needed."""
 
     def __init__(self, storage: Mapping[str, str] | None = None) -> None:
         self.storage = dict(storage or {})
@@ -146,21 +142,8 @@ class ArrowEngine:
     def discard(self, job: Job, *, others: bool = False) -> None:
         discard(job.location, job.task, job.attempt, self.storage, others=others)
 
-    @property
-    def alive(self) -> bool:
-        return True
-
-    def begin(self) -> None:
-        self.begun += 1
-
     def cancel(self, task: UUID, attempt: int) -> None:
         self.cancelled.add((task, attempt))
-
-    def on_death(self, act: Callable[[], None]) -> None:
-        return
-
-    def stop(self, *, quick: bool = False) -> None:
-        return
 
     def _check_wanted(self, job: Job) -> None:
         if (job.task, job.attempt) in self.cancelled:

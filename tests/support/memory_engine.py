@@ -21,6 +21,7 @@ from memory_append import Rule, appended, check_key, keys_of, places
 from memory_store import MemoryStore
 from memory_tables import Entry, MemoryFile, MemorySnapshot, MemoryTable, Row, Rows
 from memory_tags import inside, shown, stars_understood, with_tags
+from whole_engine import WholeEngine
 
 from penstock.engine.commit.properties import ROUNDS
 from penstock.engine.commit.publish import FileSetChanged
@@ -39,13 +40,8 @@ _STEPS_BETWEEN_LOOKS = 10_000
 Stopped = Callable[[], bool]
 
 
-class MemoryEngine(MemoryStore):
+class MemoryEngine(MemoryStore, WholeEngine):
     """Computes and publishes as the real one does, on tables that are values."""
-
-    started = False
-    alive = True
-    jobs = 0
-    begun = 0
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,9 +158,6 @@ class MemoryEngine(MemoryStore):
             found = table.commits.get(task) if table else None
         return None if found is None else replace(found, adopted=True)
 
-    def begin(self) -> None:
-        self.begun += 1
-
     def cancel(self, task: UUID, attempt: int) -> None:
         """From here on nothing of this attempt is committed, and what it runs ends soon."""
         with self._lock:
@@ -175,12 +168,6 @@ class MemoryEngine(MemoryStore):
 
     def discard(self, job: Job, *, others: bool = False) -> None:
         """What is staged lies in no folder."""
-
-    def on_death(self, act: Callable[[], None]) -> None:
-        """Nothing here dies by itself."""
-
-    def stop(self, *, quick: bool = False) -> None:
-        """There is nothing to stop."""
 
     # what people ask for
 

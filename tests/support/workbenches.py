@@ -27,7 +27,7 @@ AXIS = "number"
 COPY = "select n, value from {numbers}"
 
 
-class ComparingEngine(Engine, Protocol):
+class Compares(Protocol):
     def compare(self, job: Job, snapshot: int) -> Comparison: ...
 
 
@@ -103,7 +103,8 @@ class DeltaBench:
     """Tables in a folder, looked at by delta-rs."""
 
     root: Path
-    engine: ComparingEngine
+    engine: Engine
+    questions: Compares
 
     def location(self, name: str) -> str:
         return str(self.root / name)
@@ -137,7 +138,7 @@ class DeltaBench:
         patch.setattr(append, "able_to_hold", lambda *_: ())
 
     def compare(self, job: Job) -> Comparison:
-        return self.engine.compare(job, DeltaTable(job.location).version())
+        return self.questions.compare(job, DeltaTable(job.location).version())
 
 
 def build(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from penstock.answers.reopened import row
 from penstock.answers.status import status
 from penstock.errors import UsageError
@@ -75,6 +77,8 @@ def _source(workspace: Workspace, source: Source) -> dict[str, object]:
 
 def rendered(workspace: Workspace, name: str, at: str | None) -> dict[str, object]:
     """The SELECT of one chunk in portable form: the same rows in any Spark session with Delta."""
+    from penstock.engine.spark.portable import cut, portable
+
     full = workspace.resolve(name)
     model = workspace.project.graph.models[full]
     if isinstance(model, Source):
@@ -87,11 +91,11 @@ def rendered(workspace: Workspace, name: str, at: str | None) -> dict[str, objec
     order = Order(full, "forward", (chunk,), choices, "render")
     pins = readable(workspace.site, order, world)
     wanted = Wanted(order=order, pins=pins, now=int(world.at.timestamp()))
-    (one,) = renderings(workspace.site, wanted, workspace.engine.portable)
+    (one,) = renderings(workspace.site, wanted, partial(portable, storage=workspace.site.storage))
     sql = one.sql
     if looks_beyond(model):
         own = workspace.site.pin(full, world) or Pin("", None)
-        sql = workspace.engine.cut(sql, workspace.site.reading("", full, own), chunk)
+        sql = cut(sql, workspace.site.reading("", full, own), chunk, workspace.site.storage)
     return {"model": full, "sql": sql, "chunk": [chunk.start, chunk.end], "chunk_text": _text(chunk, model.axis)}
 
 

@@ -26,7 +26,7 @@ def query(
     world = workspace.state.views.world()
     with reading(sql, _refused):
         asked, reads = _asked(workspace, tree, world)
-    return workspace.engine.query(asked, reads, Limits(rows=most_rows, seconds=seconds))
+    return workspace.engine.questions.query(asked, reads, Limits(rows=most_rows, seconds=seconds))
 
 
 def _refused(why: object, _: int = 1) -> UsageError:

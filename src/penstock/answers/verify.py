@@ -138,7 +138,9 @@ class _Check:
     def find_strays(self, outside: IntervalSet, verdict: ModelVerdict) -> None:
         """Rows where nothing was ever computed: somebody else wrote them."""
         pin = Pin(self.generation.location, self.snapshot, None, str(self.generation.id))
-        strays = self.workspace.engine.count_rows(self.workspace.site.reading("", self.model.name, pin, outside))
+        strays = self.workspace.engine.questions.count_rows(
+            self.workspace.site.reading("", self.model.name, pin, outside)
+        )
         if strays:
             verdict.strays += strays
             verdict.rows_stored += strays
@@ -160,7 +162,7 @@ class _Check:
         wanted = Wanted(order=order, pins={**readable(site, order, self.world, serving=True), **then}, now=0)
         expected = job(self.workspace.site, wanted, self.generation, task=_NO_TASK, attempt=0, digests={})
         compared = tuple(part for record in batch for part in _parts(record))
-        return self.workspace.engine.compare(replace(expected, chunks=compared), self.snapshot)
+        return self.workspace.engine.questions.compare(replace(expected, chunks=compared), self.snapshot)
 
 
 def _parts(record: CoverRecord) -> tuple[Interval, ...]:

@@ -12,7 +12,7 @@ from penstock.engine.values.files import PositionColumn
 from penstock.engine.values.job import InputRead
 from penstock.engine.values.positions import position_field
 from penstock.engine.values.predicate import inside, quoted
-from penstock.values.intervals import IntervalSet
+from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.models.axis import SECOND
 
 
@@ -23,6 +23,13 @@ def portable(read: InputRead, storage: Storage | None = None) -> str:
     if read.window is not None and read.position is not None:
         text += f" where {inside(read.position.name, position_kind(read, read.position, storage), read.window)}"
     return f"({text})"
+
+
+def cut(sql: str, own: InputRead, interval: Interval, storage: Storage | None = None) -> str:
+    """The rows of a query that belong to one interval of the table `own`."""
+    if own.position is None:
+        return sql
+    return cut_to(sql, own.position, position_kind(own, own.position, storage), IntervalSet.of([interval]))
 
 
 def cut_to(sql: str, position: PositionColumn, kind: PositionType, window: IntervalSet) -> str:

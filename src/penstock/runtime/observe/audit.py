@@ -165,7 +165,7 @@ def _unless_error(answer: T | BaseException) -> T:
 
 
 def _look(site: TableResolver, own: OwnTable) -> TableSeen:
-    location, storage = site.table(own.generation.location), site.project.settings.target.storage
+    location, storage = site.table(own.generation.location), site.storage
     audited = own.generation.audited_snapshot
     if own.accepted == audited and ends_at(location, own.accepted, storage):
         return TableSeen(own, None, own.accepted)  # as it was: there is no need to open it
@@ -284,7 +284,7 @@ def _evict(
     from penstock.engine.commit.evict import abandon, evict
     from penstock.engine.values.job import HeadMoved
 
-    generation, storage = eviction.generation, site.project.settings.target.storage
+    generation, storage = eviction.generation, site.storage
     if isinstance(ready, HeadMoved):
         return None  # somebody else came between: the next look goes on from here
     if ready is None:
@@ -309,7 +309,7 @@ def _table(site: TableResolver, eviction: Eviction) -> Table:
 
     column, generation = position_column(eviction.model), eviction.generation
     assert column is not None  # noqa: S101
-    storage = site.project.settings.target.storage
+    storage = site.storage
     return Table(site.table(generation.location), eviction.model.name, str(generation.id), column, storage)
 
 

@@ -210,7 +210,7 @@ class BackgroundWatcher:
 
     def _follow(self, site: TableResolver, world: StateView) -> None:
         """Glance at the logs that are known, from the snapshots on that are known."""
-        now, storage = time.monotonic(), site.project.settings.target.storage
+        now, storage = time.monotonic(), site.storage
         found: dict[str, _Watched] = {}
         for source in site.graph.models.values():
             record = world.sources.get(source.name)

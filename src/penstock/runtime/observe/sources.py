@@ -119,10 +119,6 @@ class Observer:
     runs_programs: bool = True
     """False: nobody may wait for somebody's program; a source that has one is left out like one that needs a scan."""
 
-    @property
-    def _storage(self) -> Mapping[str, str]:
-        return self.site.project.settings.target.storage
-
     def look(self, names: Collection[str], world: StateView, seconds: float = math.inf) -> Iterator[Seen]:
         """The named sources as they are now, and where their rows are no longer what they were.
 
@@ -191,7 +187,7 @@ class Observer:
             return self._fed(source, after, record, world)
         read = consumed(source, self.site.graph, world)
         found = source_log(source.format).changes(
-            location, column, after, record.snapshot, consumed=read, storage=self._storage
+            location, column, after, record.snapshot, consumed=read, storage=self.site.storage
         )
         return judged(found, record.expired_pos, read)
 
@@ -218,7 +214,7 @@ class Observer:
         first, upto = record.min_pos, record.snapshot or 0
         if record.expired_pos is None or first is None or first >= record.expired_pos:
             return record.expired_pos
-        back = source_log(source.format).rewinds(self.site.source(source), after, upto, self._storage)
+        back = source_log(source.format).rewinds(self.site.source(source), after, upto, self.site.storage)
         return lowered(record.expired_pos, first, read) if back else record.expired_pos
 
     def _from_log(
@@ -232,7 +228,7 @@ class Observer:
                 column,
                 completeness(source),
                 known.snapshot if known.observed_at else None,
-                self._storage,
+                self.site.storage,
                 previous_table_id=known.table_id,
                 most_commits=most if anybody_cares(source, self.site.graph) else None,
             )
@@ -269,7 +265,7 @@ class Observer:
         """A table whose log only Spark can read; that it has no newer commit is seen without."""
         location, column = self.site.source(source), position_column(source)
         watched = known.only_spark is not None and known.snapshot is not None and not _full_is_due(source, known, now)
-        if watched and not source_log(source.format).goes_on(location, known.snapshot or 0, self._storage):
+        if watched and not source_log(source.format).goes_on(location, known.snapshot or 0, self.site.storage):
             return known
         if self.scanner is None:
             raise _SparkOnlyError
@@ -314,7 +310,7 @@ class Observer:
             return replace(known, snapshot=None, table_id=None)
         try:
             log, location = source_log(source.format), self.site.source(source)
-            seen = log.observe(location, None, completeness(source), None, self._storage)
+            seen = log.observe(location, None, completeness(source), None, self.site.storage)
         except FeatureUnsupported:
             return replace(known, snapshot=None, table_id=None)
         return known if seen is None else replace(known, snapshot=seen.snapshot, table_id=seen.table_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -33,6 +34,11 @@ class TableResolver:
     @property
     def graph(self) -> Graph:
         return self.project.graph
+
+    @property
+    def storage(self) -> Mapping[str, str]:
+        """How its files are reached."""
+        return self.project.settings.target.storage
 
     def source(self, source: Source) -> str:
         """Where a source lies."""

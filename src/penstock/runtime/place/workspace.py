@@ -58,8 +58,9 @@ class Workspace:
         """Made when it is first asked for, by the thread that opened this: whoever only asks has no use for it."""
         if self._engine is None:
             from penstock.engine.delta import DeltaEngine
+            from penstock.engine.spark.session import Session
 
-            self._engine = DeltaEngine(spark_settings(self.project, self.environ), self.project.settings.target.storage)
+            self._engine = DeltaEngine(Session(spark_settings(self.project, self.environ)), self.site.storage)
         return self._engine
 
     @engine.setter
@@ -68,7 +69,7 @@ class Workspace:
 
     def close(self) -> None:
         if self._engine is not None:
-            self._engine.stop()
+            self._engine.session.stop()
         self.state.close()
 
     @property

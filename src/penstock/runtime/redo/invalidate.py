@@ -118,7 +118,7 @@ def _whole(workspace: Workspace, world: StateView, name: str, scope: IntervalSet
 
 def _observe(workspace: Workspace, source: Source) -> None:
     world = workspace.state.views.world()
-    observer = Observer(workspace.site, workspace.engine, workspace.environ)
+    observer = Observer(workspace.site, workspace.engine.scanner, workspace.environ)
     for sight in observer.look((source.name,), world):
         if not isinstance(sight, Sight):
             continue

@@ -57,12 +57,12 @@ def matching(workspace: Workspace, name: str, pin: Pin, where: str, grid: int) -
         raise UsageError(
             f"{name} has no position: --where cannot tell which ranges hold its rows", hint="leave out --where"
         )
-    kind = position_kind(read, read.position, workspace.project.settings.target.storage)
+    kind = position_kind(read, read.position, workspace.site.storage)
     at = as_position(PositionField(read.position.name, read.position.name, kind))
     cell = f"{at} - (({at} % {grid}) + {grid}) % {grid}" if grid > 1 else at
     sql = f"select distinct {cell} as cell from {_VIEW} where {at} is not null and (\n{condition(where)}\n)"
     try:
-        rows = workspace.engine.query(sql, (read,), Limits(rows=_MOST_CELLS))
+        rows = workspace.engine.questions.query(sql, (read,), Limits(rows=_MOST_CELLS))
     except QueryError as error:
         raise UsageError(f"--where cannot be evaluated on {name}: {error.message}", hint=error.hint) from error
     starts = [int(str(row["cell"])) for row in rows]

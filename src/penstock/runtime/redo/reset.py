@@ -53,7 +53,7 @@ def resettable(workspace: Workspace, model: IntervalModel) -> Resetting:
 def reset(workspace: Workspace, asked: Resetting, actor: str) -> None:
     """Empty the table in one Delta commit inside of one transaction; the lanes then build it as if it were new."""
     workspace.state.control.clear_holds(asked.model)
-    location, storage = workspace.site.table(asked.generation.location), workspace.project.settings.target.storage
+    location, storage = workspace.site.table(asked.generation.location), workspace.site.storage
     for _ in range(ROUNDS):
         if _emptied(workspace, asked, actor, head_of(location, storage)):
             return
@@ -62,7 +62,7 @@ def reset(workspace: Workspace, asked: Resetting, actor: str) -> None:
 
 def _emptied(workspace: Workspace, asked: Resetting, actor: str, head: LoadedHead | None) -> bool:
     """One try on top of a head that was loaded before the lock is taken; without one it is loaded behind the lock."""
-    generation, storage = asked.generation, workspace.project.settings.target.storage
+    generation, storage = asked.generation, workspace.site.storage
     with workspace.state.generations.resetting(generation.no, actor) as resetting:
         workspace.step("locked")
         # as it stands under the lock: others may have published since somebody was asked

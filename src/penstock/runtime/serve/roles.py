@@ -21,7 +21,7 @@ from penstock.runtime.process.metrics import Metrics
 from penstock.runtime.process.wakeup import Stop, listening
 from penstock.runtime.serve.endpoints import serve
 from penstock.runtime.serve.housekeeping import housekeeping
-from penstock.runtime.work.attempt import AttemptContext, Engine
+from penstock.runtime.work.attempt import AttemptContext, SparkProcess
 from penstock.runtime.work.heartbeat import Heartbeat
 from penstock.runtime.work.worker import Worker
 from penstock.runtime.work.worker_pool import WorkerPool
@@ -63,7 +63,7 @@ def scheduler(workspace: Workspace, stop: Stop, address: str | None = None) -> N
 def worker(workspace: Workspace, stop: Stop, address: str | None = None) -> None:
     """Do tasks, until asked to stop or Spark is gone."""
     metrics, pulse = Metrics(), Pulse()
-    with _served(address, metrics, "worker", (pulse,), workspace.engine):
+    with _served(address, metrics, "worker", (pulse,), workspace.engine.session):
         _work(workspace, stop, metrics, pulse, "worker")
 
 
@@ -71,7 +71,7 @@ def up(workspace: Workspace, stop: Stop, address: str | None = None) -> None:
     """Both, in one process; when one cannot go on, the other ends too."""
     metrics, planning, working = Metrics(), Pulse(), Pulse()
     with (
-        _served(address, metrics, "up", (planning, working), workspace.engine),
+        _served(address, metrics, "up", (planning, working), workspace.engine.session),
         _beside(stop, lambda: _schedule(workspace, stop, metrics, planning)),
     ):
         _work(workspace, stop, metrics, working, "up")
@@ -120,7 +120,7 @@ def _work(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse, role
 
     def lost(lease: Lease) -> None:
         log("lease_lost", "warning", task=lease.task, attempt=lease.attempt, model=lease.order.model)
-        cancel(workspace.engine, lease)
+        cancel(workspace.engine.attempts, lease)
 
     def heard(news: str) -> None:
         if news == "cancel":
@@ -134,14 +134,14 @@ def _work(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse, role
         if not stop.asked:  # whoever stops this process may have stopped Spark with it
             stop.ask(SparkError("Spark ended by itself", hint="was memory short? Its log tells more"))
 
-    workspace.engine.on_death(spark_ended)
+    workspace.engine.session.on_death = spark_ended
     info = {**_info(workspace, role, own.concurrency), "globs": [g.pattern for g in own.models], "tags": list(own.tags)}
     with ExitStack() as stack:
         heartbeat = stack.enter_context(Heartbeat(workspace.connect, workspace.worker, info, lost, beaten))
-        bench = AttemptContext(revisions.site, workspace.state, workspace.engine, workspace.step, heartbeat)
+        bench = AttemptContext(revisions.site, workspace.state, workspace.engine.attempts, workspace.step, heartbeat)
         crew = WorkerPool(bench, workspace.connect, heartbeat, own.concurrency, bell.ring)
         stack.callback(crew.close)
-        stack.callback(workspace.engine.stop, quick=True)  # before the crew: it ends whatever still runs there
+        stack.callback(workspace.engine.session.stop, quick=True)  # before the crew: it ends whatever still runs there
         selection = Selection(patterns, frozenset(own.tags), own.concurrency)
         worker = Worker(workspace, workspace.state, selection, revisions, crew, heartbeat, metrics, pulse.beat)
         stack.enter_context(listening(workspace.connect, bell, heard))
@@ -164,15 +164,15 @@ def _info(workspace: Workspace, role: str, slots: int) -> dict[str, object]:
 
 @contextmanager
 def _served(
-    address: str | None, metrics: Metrics, role: str, pulses: tuple[Pulse, ...], engine: Engine | None = None
+    address: str | None, metrics: Metrics, role: str, pulses: tuple[Pulse, ...], spark: SparkProcess | None = None
 ) -> Iterator[None]:
     def ready() -> tuple[bool, Mapping[str, object]]:
         facts: dict[str, object] = {"role": role}
         state_ok = all(pulse.state_ok for pulse in pulses)
         facts["state"] = "ok" if state_ok else "unreachable"
-        if engine is not None:
-            facts["spark"] = "ended" if not engine.alive else "started" if engine.started else "not started"
-        return state_ok and (engine is None or engine.alive), facts
+        if spark is not None:
+            facts["spark"] = "ended" if not spark.alive else "started" if spark.started else "not started"
+        return state_ok and (spark is None or spark.alive), facts
 
     with serve(address, metrics, ready, lambda: all(pulse.alive for pulse in pulses)) as served:
         if served is not None:

@@ -76,8 +76,8 @@ def run(workspace: Workspace, models: tuple[IntervalModel, ...], progress: Progr
     summary = Summary()
     with _running(workspace, models, progress, since) as running:
         running.work_until_quiet(summary)
-    summary.spark_jobs = workspace.engine.jobs
-    summary.spark_started = workspace.engine.started
+    summary.spark_jobs = workspace.engine.attempts.jobs
+    summary.spark_started = workspace.engine.session.started
     summary.seconds = time.monotonic() - began
     return summary
 
@@ -88,7 +88,7 @@ def observe(workspace: Workspace, progress: Progress) -> datetime:
     When that was, by the database's clock: what died before is tried again.
     """
     world = workspace.state.views.world()
-    observer = Observer(workspace.site, workspace.engine, workspace.environ)
+    observer = Observer(workspace.site, workspace.engine.scanner, workspace.environ)
     with closing(_seen(observer, world)) as found:
         for seen in found:
             if isinstance(seen, Sight):
@@ -140,7 +140,7 @@ def _running(
     workspace: Workspace, models: tuple[IntervalModel, ...], progress: Progress, since: datetime
 ) -> Iterator[_Run]:
     def lost(lease: Lease) -> None:
-        cancel(workspace.engine, lease)
+        cancel(workspace.engine.attempts, lease)
 
     def site(world: StateView, _: Projects) -> TableResolver | None:
         return None if superseded(workspace.project.revision, world) else workspace.site
@@ -153,7 +153,9 @@ def _running(
 
         info = {"pid": os.getpid(), "host": workspace.host, "role": "run", "slots": workspace.slots}
         heartbeat = stack.enter_context(Heartbeat(workspace.connect, workspace.worker, info, lost))
-        bench = AttemptContext(site, workspace.state, workspace.engine, workspace.step, heartbeat, RETRY_PAUSE_SECONDS)
+        bench = AttemptContext(
+            site, workspace.state, workspace.engine.attempts, workspace.step, heartbeat, RETRY_PAUSE_SECONDS
+        )
         crew = WorkerPool(bench, workspace.connect, heartbeat, workspace.slots)
         stack.callback(crew.close)
         return crew
@@ -233,7 +235,7 @@ class _Run:
         orders = tuple(order for model in self._models for order in self._orders(survey, model))
         if not orders:
             return 0
-        self._workspace.engine.begin()
+        self._workspace.engine.session.begin()
         added = self._state.queue.enqueue(orders, {name: generation.no for name, generation in world.working.items()})
         if added:
             self._progress.planned(orders)

@@ -50,8 +50,8 @@ LOAD_ROUNDS = 5
 """So often the head of the log is loaded before the lock is taken; then behind it, so that it cannot move any more."""
 
 
-class Engine(Protocol):
-    """What an attempt asks of Spark and Delta."""
+class SparkProcess(Protocol):
+    """Whether there is a Spark to work with."""
 
     @property
     def alive(self) -> bool: ...
@@ -60,6 +60,13 @@ class Engine(Protocol):
     def started(self) -> bool: ...
 
     def begin(self) -> None: ...
+
+
+class Engine(Protocol):
+    """What an attempt asks of Spark and Delta."""
+
+    @property
+    def session(self) -> SparkProcess: ...
 
     def cancel(self, task: UUID, attempt: int) -> None: ...
 
@@ -133,7 +140,9 @@ def _ended(bench: AttemptContext, lease: Lease, began: float) -> Finished:
         raise
     except BaseException as error:
         failure = contained(error)
-        if not bench.engine.alive:  # nothing is wrong with the task: whoever notices that we are gone takes it over
+        if (
+            not bench.engine.session.alive
+        ):  # nothing is wrong with the task: whoever notices that we are gone takes it over
             raise SparkError("Spark ended by itself", hint="see its log; was memory short?") from error
         return _failed(bench, lease, failure, time.monotonic() - began)
     if isinstance(result, Wait):

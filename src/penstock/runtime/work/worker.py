@@ -156,7 +156,7 @@ class Worker:
         try:
             with closing(self.workspace.connect()) as state:
                 world = state.views.world()
-                observer = Observer(site, self.workspace.engine, self.workspace.environ)
+                observer = Observer(site, self.workspace.engine.scanner, self.workspace.environ)
                 for sight in observer.look(names, world):
                     if isinstance(sight, Sight):
                         keep(state.sources, sight)

@@ -56,7 +56,7 @@ class WorkerPool:
         lease, claimed = self._taken(worker, models)
         if lease is not None:
             self._heartbeat.hold(lease, claimed)
-            self._bench.engine.begin()
+            self._bench.engine.session.begin()
             future = self._pool.submit(self._work, lease)
             self._running[future] = lease
             future.add_done_callback(lambda _: self._ended())
