@@ -140,9 +140,7 @@ def _ended(bench: AttemptContext, lease: Lease, began: float) -> Finished:
         raise
     except BaseException as error:
         failure = contained(error)
-        if (
-            not bench.engine.session.alive
-        ):  # nothing is wrong with the task: whoever notices that we are gone takes it over
+        if not bench.engine.session.alive:  # nothing is wrong with the task: another worker takes it over
             raise SparkError("Spark ended by itself", hint="see its log; was memory short?") from error
         return _failed(bench, lease, failure, time.monotonic() - began)
     if isinstance(result, Wait):
