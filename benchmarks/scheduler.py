@@ -31,7 +31,7 @@ from results import arguments, report
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
-from table_eyes import TableWatcher
+from table_watcher import TableWatcher
 
 P = ParamSpec("P")
 T = TypeVar("T")

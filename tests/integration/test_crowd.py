@@ -109,11 +109,11 @@ def serving(crowd: Crowd, name: str, revisions: Revisions, stop: Stop) -> None:
     with ExitStack() as stack:
         heartbeat = stack.enter_context(Heartbeat(crowd.connect, name, {"role": "worker"}))
         bench = AttemptContext(revisions.site, crowd.connect(), crowd.engine, no_step, heartbeat)
-        crew = WorkerPool(bench, crowd.connect, heartbeat, 1, bell.ring)
-        stack.callback(crew.close)
+        pool = WorkerPool(bench, crowd.connect, heartbeat, 1, bell.ring)
+        stack.callback(pool.close)
         selection = Selection((Pattern("t.*"),), frozenset(), 1)
         place = SimpleNamespace(worker=name, connect=crowd.connect)
-        worker = Worker(place, bench.state, selection, revisions, crew, heartbeat, crowd.metrics, lambda **_: None)  # type: ignore[arg-type]
+        worker = Worker(place, bench.state, selection, revisions, pool, heartbeat, crowd.metrics, lambda **_: None)  # type: ignore[arg-type]
         stack.enter_context(listening(crowd.connect, bell))
         worker.serve(stop, bell)
         worker.leave(10.0)

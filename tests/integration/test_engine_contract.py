@@ -8,16 +8,16 @@ import pytest
 from append_contract import AppendContract, AppendControls
 from arrow_engine import ArrowEngine
 from engine_contract import Controls, EngineContract
-from workbenches import DeltaBench, MemoryBench, Workbench
+from engine_harness import DeltaHarness, EngineHarness, MemoryHarness
 
 
 class TestMemoryEngine(EngineContract, AppendContract, Controls, AppendControls):
     @pytest.fixture
-    def workbench(self) -> Workbench:
-        return MemoryBench()
+    def harness(self) -> EngineHarness:
+        return MemoryHarness()
 
 
 class TestArrowEngine(EngineContract, AppendContract, Controls, AppendControls):
     @pytest.fixture
-    def workbench(self, tmp_path: Path) -> Workbench:
-        return DeltaBench(tmp_path, ArrowEngine())
+    def harness(self, tmp_path: Path) -> EngineHarness:
+        return DeltaHarness(tmp_path, ArrowEngine())

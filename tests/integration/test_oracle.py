@@ -55,10 +55,10 @@ class Trial:
         return self.engine.land(self.landing, [{"n": n, "value": n * factor} for n in positions])
 
     def look(self) -> None:
-        eyes, world = MemoryObserver(self.engine), self.state.views.world()
-        for sight in eyes.look(self.site, ["raw.numbers"], world):
+        observer, world = MemoryObserver(self.engine), self.state.views.world()
+        for sight in observer.look(self.site, ["raw.numbers"], world):
             keep(self.state.sources, sight)
-        assert eyes.audit(self.site, self.state, world) == ()
+        assert observer.audit(self.site, self.state, world) == ()
 
     def work(self, step: Step = no_step) -> int:
         """Plan and work until nothing is ready; how many tasks that took."""

@@ -132,13 +132,13 @@ def claimed_twice(trial: Deployment) -> Lease | None:
         until(trial, lambda world: world.work["t.copy"].queued == 1)
     with trial.opened() as workspace, Heartbeat(workspace.connect, "w", {}) as heartbeat:
         bench = AttemptContext(lambda *_: None, workspace.state, trial.engine, workspace.step, heartbeat)
-        crew = WorkerPool(bench, workspace.connect, heartbeat, 1)
+        pool = WorkerPool(bench, workspace.connect, heartbeat, 1)
         workspace.state.queue = Deaf(workspace.state.database)
         with pytest.raises(StateError):
-            crew.claim("w", frozenset({"t.copy"}))
+            pool.claim("w", frozenset({"t.copy"}))
         workspace.state.queue = Queue(workspace.state.database)
-        lease = crew.claim("w", frozenset({"t.copy"}))
-        crew.close()
+        lease = pool.claim("w", frozenset({"t.copy"}))
+        pool.close()
         return lease
 
 

@@ -1,4 +1,4 @@
-"""Emptied tables, and acts that meet in the middle: wishes, answers and resets on two connections at once."""
+"""Emptied tables, and acts that meet in the middle: invalidations, answers and resets on two connections at once."""
 
 from __future__ import annotations
 

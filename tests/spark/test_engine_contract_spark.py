@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from append_contract import AppendContract
 from engine_contract import EngineContract
-from workbenches import DeltaBench, Workbench
+from engine_harness import DeltaHarness, EngineHarness
 
 from penstock.engine.delta import DeltaEngine
 from penstock.engine.spark.session import Session, SparkSettings
@@ -16,7 +16,7 @@ from penstock.engine.spark.session import Session, SparkSettings
 
 class TestDeltaEngine(EngineContract, AppendContract):
     @pytest.fixture
-    def workbench(self, session: Session, tmp_path: Path) -> Workbench:
+    def harness(self, session: Session, tmp_path: Path) -> EngineHarness:
         engine = DeltaEngine(SparkSettings(cache=tmp_path, environ=dict(os.environ)), {})
         engine.session = session  # one JVM for all tests
-        return DeltaBench(tmp_path, engine)
+        return DeltaHarness(tmp_path, engine)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from deployment import Deployment
-from table_eyes import TableWatcher
+from table_watcher import TableWatcher
 
 from penstock.engine.values.job import Step
 from penstock.runtime.place.revisions import Revisions

@@ -19,7 +19,7 @@ from deployment import Deployment, commit
 from faults import Hang
 from object_store import ObjectStore, object_store
 from residents import covers, everything, residing, until
-from table_eyes import TableWatcher
+from table_watcher import TableWatcher
 
 from penstock.embedded.patience import poll
 from penstock.engine.commit import evict as evicting
@@ -432,25 +432,25 @@ def test_a_look_ends_after_its_time_and_says_that_there_is_more(
 
 @dataclass
 class Watch:
-    """A lookout whose time the test keeps."""
+    """A watcher whose time the test keeps."""
 
     workspace: Workspace
     rung: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.lookout = BackgroundWatcher(self.workspace.environ, lambda: self.rung.append(True))
+        self.watcher = BackgroundWatcher(self.workspace.environ, lambda: self.rung.append(True))
 
     def world(self) -> StateView:
         return self.workspace.state.views.world()
 
     def due(self) -> set[str]:
-        return set(self.lookout.periods(self.workspace.site, self.world()))
+        return set(self.watcher.periods(self.workspace.site, self.world()))
 
     def look(self) -> list[Seen]:
         world = self.world()
-        found = list(self.lookout.look(self.workspace.site, self.due(), world))
+        found = list(self.watcher.look(self.workspace.site, self.due(), world))
         self.wait()
-        found += self.lookout.look(self.workspace.site, (), world)
+        found += self.watcher.look(self.workspace.site, (), world)
         for seen in found:
             if isinstance(seen, Sight):
                 keep(self.workspace.state.sources, seen)
@@ -458,13 +458,13 @@ class Watch:
         return found
 
     def glance(self) -> None:
-        for one in self.lookout._watched.values():
+        for one in self.watcher._watched.values():
             one.due, one.marked = 0.0, min(one.marked, time.monotonic() - 1.0)
-        self.lookout.glance()
+        self.watcher.glance()
         self.wait()
 
     def audit(self) -> Iterator[Audited]:
-        return self.lookout.audit(self.workspace.site, self.workspace.state, self.world())
+        return self.watcher.audit(self.workspace.site, self.workspace.state, self.world())
 
     def audited(self) -> None:
         for told in self.audit():
@@ -473,7 +473,7 @@ class Watch:
 
     def wait(self) -> None:
         deadline = time.monotonic() + 60
-        while self.lookout._pool._begun or self.lookout._auditors._begun:
+        while self.watcher._pool._begun or self.watcher._auditors._begun:
             assert time.monotonic() < deadline
             time.sleep(0.001)
 
@@ -532,10 +532,10 @@ def test_a_source_far_away_that_rests_costs_two_small_requests(trial: Deployment
         watch.look()
         watch.look()
         assert watch.due() == set()
-        for one in watch.lookout._watched.values():
+        for one in watch.watcher._watched.values():
             one.due = 0.0
         store.asked()
-        watch.lookout.glance()
+        watch.watcher.glance()
         watch.wait()
         assert store.asked() == ["GET list", f"HEAD far/_delta_log/{1:020d}.json"]
 

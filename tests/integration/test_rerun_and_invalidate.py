@@ -69,7 +69,7 @@ class Typed:
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory: pytest.TempPathFactory, dsn: str) -> Deployment:
     """copy (10) -> child (20) -> rest (the remainder by 7, always 1) -> last; every test leaves it quiet and right."""
-    made = Deployment.empty(tmp_path_factory.mktemp("wishes"), dsn)
+    made = Deployment.empty(tmp_path_factory.mktemp("rerun"), dsn)
     made.source("numbers")
     made.model("copy", "select n, value, word from {{ ref('raw.numbers') }}")
     made.model("child", "select n, value + 1 as value from {{ ref('t.copy') }}", "interval: 20")

@@ -91,15 +91,15 @@ def test_an_attempt_that_was_given_up_is_not_taken_for_a_claim_that_nobody_heard
                 heartbeat._leases.clear()
 
         bench = AttemptContext(lambda *_: workspace.site, workspace.state, trial.engine, away_too_long, heartbeat)
-        crew = WorkerPool(bench, workspace.connect, heartbeat, 1)
-        assert crew.claim("w", frozenset({"t.fine"})) is not None
-        [(_, result)] = crew.collect(None)
+        pool = WorkerPool(bench, workspace.connect, heartbeat, 1)
+        assert pool.claim("w", frozenset({"t.fine"})) is not None
+        [(_, result)] = pool.collect(None)
         assert result.outcome == "lost"
         workspace.state.queue = Deaf(workspace.state.database)
         with pytest.raises(StateError):
-            crew.claim("w", frozenset({"t.fine"}))
+            pool.claim("w", frozenset({"t.fine"}))
         workspace.state.queue = Queue(workspace.state.database)
-        assert crew.claim("w", frozenset({"t.fine"})) is None
-        crew.close()
+        assert pool.claim("w", frozenset({"t.fine"})) is None
+        pool.close()
     [task] = trial.tasks("fine")
     assert task.state == "running"  # until its lease ends

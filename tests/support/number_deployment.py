@@ -39,7 +39,7 @@ def expected(values: list[int]) -> dict[str, tuple[Rows, IntervalSet]]:
     }
 
 
-class NumberWorld:
+class NumberDeployment:
     """A deployment, the processes that work on it, and what its tables must hold."""
 
     def __init__(self, trial: Deployment, residents: Residents) -> None:
