@@ -70,18 +70,18 @@ def _go_on(control: Control, world: StateView, dead_since: datetime | None) -> i
     A run, which does not try again what died in it, does not wait for a fault of its own time either.
     """
     due = [
-        one
-        for one in world.suspended.values()
+        suspension
+        for suspension in world.suspended.values()
         if tries_again(
-            one.since,
-            one.times,
+            suspension.since,
+            suspension.times,
             world.at,
-            moved=one.moved,
-            passing=one.passing and (dead_since is None or one.since < dead_since),
+            moved=suspension.moved,
+            passing=suspension.passing and (dead_since is None or suspension.since < dead_since),
         )
     ]
-    for one in due:
-        control.go_on(one.generation)
+    for suspension in due:
+        control.go_on(suspension.generation)
     return len(due)
 
 

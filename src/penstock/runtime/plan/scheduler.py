@@ -170,9 +170,9 @@ class Scheduler:
         except (StateError, ConflictError):
             raise
         except BaseException as error:
-            told = contained(error, model=model.name)
+            failure = contained(error, model=model.name)
             self.metrics.error("planner", error)
-            log("planning_failed", "error", model=model.name, error=told.message)
+            log("planning_failed", "error", model=model.name, error=failure.message)
             return []
 
     def _orders(
@@ -195,23 +195,23 @@ class Scheduler:
             return
         began = time.monotonic()
         decisions = plan(seen, lanes=wanted)
-        found = [one for one in decisions if isinstance(one, Order)]
-        if found:
+        orders = [decision for decision in decisions if isinstance(decision, Order)]
+        if orders:
             self._idle.pop(name, None)
         else:
             self._idle[name] = (seen, wanted)
-        self.metrics.checked("ready" if found else "waiting", time.monotonic() - began)
+        self.metrics.checked("ready" if orders else "waiting", time.monotonic() - began)
         if "backfill" in wanted:
             self.metrics.planned(name, decisions)
-        repairs = IntervalSet.of(chunk for order in found if order.lane == "repair" for chunk in order.chunks)
+        repairs = IntervalSet.of(chunk for order in orders if order.lane == "repair" for chunk in order.chunks)
         if repairs and (wait := self._gathers(site, world, name, repairs)) > 0:
-            found = [order for order in found if order.lane != "repair"]
+            orders = [order for order in orders if order.lane != "repair"]
             self._later.setdefault(name, set()).add("repair")
             self._later_seconds = min(self._later_seconds, wait)
         for lane, times in (("forward", self._forward_at), ("repair", self._repaired_at)):
-            if any(order.lane == lane for order in found):
+            if any(order.lane == lane for order in orders):
                 times[name] = world.at
-        yield from found
+        yield from orders
 
     def _gathers(self, site: TableResolver, world: StateView, name: str, repairs: IntervalSet) -> float:
         """How long repairs wait: what changes once often changes again, unless a person or a parent asks."""
@@ -246,7 +246,7 @@ class Scheduler:
 
     def _pause(self, site: TableResolver, world: StateView) -> float:
         settings = site.project.settings.scheduler
-        slots = [(one.next_at - world.at).total_seconds() for one in world.schedules]
+        slots = [(schedule.next_at - world.at).total_seconds() for schedule in world.schedules]
         looks = [source.incremental_scan_seconds for source in site.graph.sources]
         waits = [LONGEST_PAUSE_SECONDS, self._triggers.seconds_to_sweep(world.at, settings.sweep_seconds)]
         working = self._auditing is not None and not self._audit_waits

@@ -44,11 +44,11 @@ class Stop:
 
     def bell(self) -> Bell:
         """A bell that this rings."""
-        made = Bell()
-        self._bells.append(made)
+        bell = Bell()
+        self._bells.append(bell)
         if self.asked:
-            made.ring()
-        return made
+            bell.ring()
+        return bell
 
     def ask(self, error: BaseException | None = None) -> None:
         """`error`: why the process cannot go on."""

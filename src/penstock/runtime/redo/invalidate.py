@@ -75,16 +75,16 @@ def report(workspace: Workspace, table: Model, within: IntervalSet | None, where
     asked = {
         name: _whole(workspace, world, name, scope) for name, scope in asking.asked.items() if name in graph.models
     }
-    found = recompute(graph, asked)
+    recomputed = recompute(graph, asked)
     known = _same(table, ranges, row_filter, words, asking)
     held = tuple(name for name, scope in reach.items() if scope & covered(world, name))
-    return Report(news, ranges, reach, found, descendants(graph, asked), row_filter, readers, held, known)
+    return Report(news, ranges, reach, recomputed, descendants(graph, asked), row_filter, readers, held, known)
 
 
 def record(workspace: Workspace, asked: Report, words: Words) -> bool:
     """Keep it; False when the same key was kept before."""
-    for one in asked.recompute:
-        workspace.state.control.clear_holds(one.model)
+    for recomputed in asked.recompute:
+        workspace.state.control.clear_holds(recomputed.model)
     asking = workspace.state.events.ask_consumers(
         asked.news, asked.ranges, asked.reach, words.reason, words.actor, key=words.key, row_filter=asked.row_filter
     )

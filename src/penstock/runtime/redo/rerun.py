@@ -83,10 +83,10 @@ def record(workspace: Workspace, rerun: Rerun, actor: str) -> None:
     The stored rows themselves are compared, not what was once published: they may be why somebody asks.
     """
     state = workspace.state
-    for one in rerun.recompute:
-        state.control.clear_holds(one.model)
+    for recomputed in rerun.recompute:
+        state.control.clear_holds(recomputed.model)
     if rerun.eager:
-        scopes = {one.model: one.scope for one in rerun.recompute}
+        scopes = {recomputed.model: recomputed.scope for recomputed in rerun.recompute}
         state.invalidations.invalidate_all(scopes, "rerun", actor, rows_unknown=True, row_filter=rerun.row_filter)
     else:
         state.invalidations.invalidate(

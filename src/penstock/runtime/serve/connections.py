@@ -141,7 +141,7 @@ class Door:
                 self._answer(visitor, self._desk.refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
 
     def _attend(self, visitor: Visitor) -> None:
-        waiting = Counter(one.peer for one in self._inside.values() if one.phase == "waiting")
+        waiting = Counter(other.peer for other in self._inside.values() if other.phase == "waiting")
         if not self._desk.takes_time(visitor.head):
             self._answer(visitor, self._desk.answer(visitor.head))
         elif waiting.total() >= MOST_ANSWERS or waiting[visitor.peer] >= MOST_ANSWERS_PER_PEER:
@@ -181,7 +181,9 @@ class Door:
             visitor.hang_up()
 
     def _send_away_overdue(self, now: float) -> None:
-        for visitor in [one for one in self._inside.values() if one.until <= now and one.phase != "waiting"]:
+        for visitor in [
+            visitor for visitor in self._inside.values() if visitor.until <= now and visitor.phase != "waiting"
+        ]:
             self._drop(visitor)
 
     def _drop(self, visitor: Visitor) -> None:
@@ -197,7 +199,7 @@ def crowd(inside: Iterable[Visitor], peer: str) -> Visitor | None:
     if counts[peer] >= MOST_CONNECTIONS_PER_PEER:
         largest = peer
     elif counts.total() >= MOST_CONNECTIONS:
-        largest = max(counts, key=lambda one: counts[one])
+        largest = max(counts, key=counts.__getitem__)
     else:
         return None
-    return min((visitor for visitor in movable if visitor.peer == largest), key=lambda one: one.until)
+    return min((visitor for visitor in movable if visitor.peer == largest), key=lambda visitor: visitor.until)

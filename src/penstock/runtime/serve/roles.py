@@ -104,10 +104,10 @@ def _round(scheduler: Scheduler, metrics: Metrics, pulse: Pulse) -> float:
         log("state_busy" if answered else "state_unreachable", "warning", error=error.message)
         return _TROUBLE_SECONDS
     except BaseException as error:  # the stored project does not load here: an unset variable, for example
-        told = contained(error)
+        failure = contained(error)
         pulse.beat(state_ok=True)
         metrics.error("scheduler", error)
-        log("round_failed", "error", error=told.message, hint=told.hint)
+        log("round_failed", "error", error=failure.message, hint=failure.hint)
         return _TROUBLE_SECONDS
     pulse.beat(state_ok=True)
     return pause

@@ -89,8 +89,8 @@ def observe(workspace: Workspace, progress: Progress) -> datetime:
     """
     world = workspace.state.views.world()
     observer = Observer(workspace.site, workspace.engine, workspace.environ)
-    with closing(_seen(observer, world)) as found:
-        for seen in found:
+    with closing(_seen(observer, world)) as sights:
+        for seen in sights:
             if isinstance(seen, Sight):
                 keep(workspace.state.sources, seen)
                 if seen.record.error and seen.record.observed_at is not None:
@@ -110,21 +110,21 @@ def _seen(observer: Observer, world: StateView) -> Generator[Seen, None, None]:
     if len(sources) == 1:
         yield from observer.look(sources, world)
         return
-    found = SimpleQueue[Seen | BaseException | None]()
+    queue = SimpleQueue[Seen | BaseException | None]()
 
     def look(name: str) -> None:
         try:
             for seen in observer.look((name,), world):
-                found.put(seen)
+                queue.put(seen)
         except BaseException as error:  # whoever waits raises it
-            found.put(error)
-        found.put(None)
+            queue.put(error)
+        queue.put(None)
 
     with ThreadPoolExecutor(THREADS, "penstock-look") as pool:
         looking = len([pool.submit(look, name) for name in sources])
         try:
             while looking:
-                seen = found.get()
+                seen = queue.get()
                 if isinstance(seen, BaseException):
                     raise seen
                 if seen is None:
@@ -208,11 +208,11 @@ class _Run:
         summary.errors += [f"{name} cannot be planned: {error}" for name, error in self._unplannable.items()]
         failed = dead.keys() | self._unplannable.keys() | world.suspended.keys()
         summary.errors = [error for error in summary.errors if error.split(" ", 1)[0] in failed]
-        told = {error.split(" ", 1)[0] for error in summary.errors}
-        summary.errors += [f"{name} {work.last_error}" for name, work in dead.items() if name not in told]
+        named = {error.split(" ", 1)[0] for error in summary.errors}
+        summary.errors += [f"{name} {work.last_error}" for name, work in dead.items() if name not in named]
         for name in sorted(world.suspended.keys() & self._names):
-            one = world.suspended[name]
-            words = suspended_words(name, one.error, passing=one.passing)
+            suspension = world.suspended[name]
+            words = suspended_words(name, suspension.error, passing=suspension.passing)
             summary.errors = [said for said in summary.errors if said.split(" ", 1)[0] != name] + [f"{name} {words}"]
             summary.failed += not dead.get(name)
 

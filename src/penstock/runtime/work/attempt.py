@@ -263,12 +263,12 @@ class _Publishing:
             ready = self.bench.engine.prepared(self.staged)
             if not isinstance(ready, Staged):
                 return ready
-            found = self._once(ready)
-            if not isinstance(found, HeadMoved):
-                return found
-        found = self._once(replace(self.staged, head=None))
-        assert not isinstance(found, HeadMoved)  # noqa: S101  what is loaded behind the lock does not move
-        return found
+            outcome = self._once(ready)
+            if not isinstance(outcome, HeadMoved):
+                return outcome
+        outcome = self._once(replace(self.staged, head=None))
+        assert not isinstance(outcome, HeadMoved)  # noqa: S101  what is loaded behind the lock does not move
+        return outcome
 
     def _once(self, staged: Staged) -> Commit | FileSetChanged | HeadMoved:
         bench, lease = self.bench, self.lease
@@ -277,13 +277,13 @@ class _Publishing:
         with bench.state.attempts.publishing(lease) as publication:
             bench.step("locked")
             bench.holding.require(lease)
-            found = bench.engine.publish(staged, bench.step)
-            if not isinstance(found, Commit):
-                return found
-            self.outcome = found
-            publication.record(found, _spent(staged, found), _strategy(staged.job), staged.warnings)
+            outcome = bench.engine.publish(staged, bench.step)
+            if not isinstance(outcome, Commit):
+                return outcome
+            self.outcome = outcome
+            publication.record(outcome, _spent(staged, outcome), _strategy(staged.job), staged.warnings)
             bench.step("recorded")
-        return found
+        return outcome
 
 
 def _spent(staged: Staged, commit: Commit) -> Cost:
