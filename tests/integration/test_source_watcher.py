@@ -26,7 +26,7 @@ from penstock.engine.commit import evict as evicting
 from penstock.engine.log.store_client import StoreClient
 from penstock.errors import SourceError
 from penstock.runtime.observe import audit as runtime_audit
-from penstock.runtime.observe import source_watcher as lookout_module
+from penstock.runtime.observe import source_watcher
 from penstock.runtime.observe import sources as observing
 from penstock.runtime.observe.audit import STILL_LOOKING, Audited
 from penstock.runtime.observe.source_watcher import BackgroundWatcher
@@ -154,7 +154,7 @@ def test_a_table_of_ours_that_does_not_answer_stops_no_planning(
         hang()
         return SourceError("it did not answer")
 
-    monkeypatch.setattr(lookout_module, "look_or_error", hanging)
+    monkeypatch.setattr(source_watcher, "look_or_error", hanging)
     with everything(trial):
         assert hang.reached.wait(30)
         trial.land("numbers", range(10, 20))
@@ -191,11 +191,11 @@ def test_what_does_not_answer_for_long_is_told(
 ) -> None:
     trial.write("penstock.yml", (trial.root / "penstock.yml").read_text() + "scheduler: {sweep: 1s}\n")
     trial.run()
-    monkeypatch.setattr(lookout_module, "HANGING_SECONDS", 0.5)
+    monkeypatch.setattr(source_watcher, "HANGING_SECONDS", 0.5)
     answer = threading.Event()
     problem = str({"found": "t.copy: its table has not answered for 0 seconds"})
     if what == "table":
-        monkeypatch.setattr(lookout_module, "look_or_error", lambda *_: answer.wait(60) and SourceError("at last"))
+        monkeypatch.setattr(source_watcher, "look_or_error", lambda *_: answer.wait(60) and SourceError("at last"))
     else:
         store.hang()
     with everything(trial):
@@ -435,10 +435,10 @@ class Watch:
     """A watcher whose time the test keeps."""
 
     workspace: Workspace
-    rung: list[bool] = field(default_factory=list)
+    woken: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.watcher = BackgroundWatcher(self.workspace.environ, lambda: self.rung.append(True))
+        self.watcher = BackgroundWatcher(self.workspace.environ, lambda: self.woken.append(True))
 
     def world(self) -> StateView:
         return self.workspace.state.views.world()
@@ -490,13 +490,13 @@ def watch(trial: Deployment) -> Iterator[Watch]:
 
 def test_a_source_at_rest_is_not_looked_at_and_a_commit_is_seen_at_a_glance(trial: Deployment, watch: Watch) -> None:
     assert watch.due() == set()
-    watch.rung.clear()
+    watch.woken.clear()
     watch.glance()
-    assert not watch.rung
+    assert not watch.woken
     assert watch.due() == set()
     trial.land("numbers", range(10, 20))
     watch.glance()
-    assert watch.rung
+    assert watch.woken
     assert watch.due() == {"raw.numbers"}
     (seen,) = watch.look()
     assert isinstance(seen, Sight)

@@ -23,7 +23,7 @@ from penstock.values.records import Generation, SourceRecord, StateView
 
 @dataclass(frozen=True, slots=True)
 class MemoryObserver:
-    """Stands in for the eyes that read Delta logs."""
+    """Stands in for the watcher that reads Delta logs."""
 
     engine: MemoryEngine
     late_only: bool = True

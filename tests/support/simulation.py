@@ -31,12 +31,11 @@ from penstock.runtime.place.definitions import bundle, definitions
 from penstock.runtime.place.revisions import Revisions
 from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.plan.scheduler import Scheduler
-from penstock.runtime.process import retrying as patience
+from penstock.runtime.process import retrying
 from penstock.runtime.process.metrics import Metrics
 from penstock.runtime.process.progress import Finished
-from penstock.runtime.work import heartbeat
+from penstock.runtime.work import heartbeat, worker_pool
 from penstock.runtime.work import worker as workers
-from penstock.runtime.work import worker_pool as crews
 from penstock.runtime.work.attempt import AttemptContext
 from penstock.runtime.work.heartbeat import HEARTBEAT_SECONDS, Heartbeat
 from penstock.runtime.work.worker import IDLE_SECONDS, Worker
@@ -139,7 +138,7 @@ class Pulse(Heartbeat):
                 self._state.database.connection.execute("select pg_advisory_unlock_all()")
             self._state.close()
         self._ear.close()
-        self._bell.close()
+        self._waker.close()
 
 
 class _AtOnce:
@@ -160,12 +159,12 @@ class _Telling(Worker):
     tell: Callable[[str], None]
     judge: Callable[[Lease], None]
 
-    def _told(self, lease: Lease, result: Finished) -> None:
+    def _report(self, lease: Lease, result: Finished) -> None:
         what = f"task {lease.task}.{lease.attempt} {lease.order.model} {lease.order.lane} {lease.order.scope}"
         self.tell(f"{lease.worker}: {what} {result.outcome} {result.error or ''}".rstrip())
         if result.outcome == "succeeded" and lease.order.lane == "repair":
             self.judge(lease)
-        super()._told(lease, result)
+        super()._report(lease, result)
 
 
 @dataclass
@@ -193,7 +192,7 @@ class Simulation:
     def __post_init__(self) -> None:
         self.dice = Random(self.seed)
         self.metrics = Metrics()
-        self.eyes = MemoryObserver(self.engine)
+        self.observer = MemoryObserver(self.engine)
         self.state = State.open(self.dsn, self.schema, migrate=True)
         with self.state.database.transaction():
             self.state.database.connection.execute(_CLOCK)
@@ -337,7 +336,7 @@ class Simulation:
 
     def _schedule(self, process: Process) -> None:
         state = process.connect(self.dsn, self.schema)
-        scheduler = Scheduler(state, self._revisions(), self.eyes, self.metrics, process.step)
+        scheduler = Scheduler(state, self._revisions(), self.observer, self.metrics, process.step)
         while True:
             process.at = "a round"
             try:
@@ -352,10 +351,10 @@ class Simulation:
         pulse.begin(self.seconds)
         self.pulses[process.name] = pulse
         bench = AttemptContext(known.site, state, self.engine, process.step, pulse)
-        crew = WorkerPool(bench, lambda: process.connect(self.dsn, self.schema), pulse, 1)
-        crew._pool = _AtOnce()  # type: ignore[assignment]
+        pool = WorkerPool(bench, lambda: process.connect(self.dsn, self.schema), pulse, 1)
+        pool._pool = _AtOnce()  # type: ignore[assignment]
         place = SimpleNamespace(worker=process.name)
-        worker = _Telling(place, state, selection, known, crew, pulse, self.metrics, lambda **_: None)  # type: ignore[arg-type]
+        worker = _Telling(place, state, selection, known, pool, pulse, self.metrics, lambda **_: None)  # type: ignore[arg-type]
         worker.tell, worker.judge = self.tell, self._judge
         while True:
             process.at = "a claim"
@@ -419,9 +418,9 @@ def simulating(dsn: str, seed: int, schema: str = SCHEMA) -> Iterator[Simulation
         patch.setattr(failure, "_DICE", simulation.dice)
         # what is unpacked is known: reading it again for every process would take longer than all they do
         patch.setattr(stored, "unpack", lambda files, *_: next(one for one in revisions() if one.files == files))
-        for module in (heartbeat, crews, workers):
+        for module in (heartbeat, worker_pool, workers):
             patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: simulation.seconds))
-        patch.setattr(patience, "time", SimpleNamespace(sleep=simulation.sleep))
+        patch.setattr(retrying, "time", SimpleNamespace(sleep=simulation.sleep))
         try:
             yield simulation
         finally:

@@ -221,7 +221,7 @@ def _judge(site: TableResolver, state: AuditState, seen: TableSeen) -> Eviction 
         scope = IntervalSet.of(part for commit in strays for part in commit.scope) - generation.covered
         return Eviction(model, generation, scope, tuple(commit.version for commit in strays), latest, tuple(asked))
     elif not pending or latest == accepted:
-        upto = settled(latest, pending, strays)
+        upto = audited_upto(latest, pending, strays)
         state.generations.judged(generation, upto)
         if asked and upto != generation.audited_snapshot:  # else it is judged, and told, once more
             return f"{model.name}: {'; '.join(asked)}"
@@ -241,7 +241,7 @@ def _foreign(commits: Sequence[ForeignCommit], owned: Mapping[UUID, bool]) -> li
     return [commit for commit in commits if commit.task is None or commit.task not in owned]
 
 
-def settled(latest: int, pending: Sequence[int], strays: Sequence[ForeignCommit]) -> int:
+def audited_upto(latest: int, pending: Sequence[int], strays: Sequence[ForeignCommit]) -> int:
     """Up to where nothing is left to be done: rows to take out wait for the commits that are still to be adopted."""
     return min([latest + 1, *pending, *(commit.version for commit in strays)]) - 1
 

@@ -1,4 +1,4 @@
-"""Who looks at sources while planning goes on?"""
+"""Threads that observe sources while planning goes on."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ AUDITORS, AUDIT_BATCH = 4, 512
 HANGING_SECONDS = 40.0
 """Nobody waits longer for an answer: somebody else takes the place of whoever does."""
 NEWS_SECONDS = 0.5
-"""Where a glance saw news, a look may follow this soon upon somebody's last."""
+"""Where a glance saw a newer commit, a look may follow this soon after the last one."""
 _GRACE_SECONDS = 0.1
 """A look at a table nearby is over by then: what it saw is planned in the same round."""
 
@@ -80,22 +80,22 @@ class _Watched:
     mark: Mark | None = None
     """Of the snapshot's commit, once a look has found that table at that snapshot with it."""
     marked: float = 0.0
-    news: bool = False
+    changed: bool = False
 
     def rests(self, now: float) -> bool:
         """Nothing is to be seen: the table is the one that is known, and has no newer commit."""
-        return self.mark is not None and not self.news and now - self.marked < self.scan_seconds + LOOK_SECONDS
+        return self.mark is not None and not self.changed and now - self.marked < self.scan_seconds + LOOK_SECONDS
 
 
 @dataclass(slots=True)
 class BackgroundWatcher:
-    """Eyes in a few threads: each source has one at a time, and whoever plans takes what they have seen.
+    """A source watcher with a few threads: one at a time per source; the scheduler takes what they have seen.
 
     Between looks the logs are glanced at, which costs next to nothing; only what moved is looked at.
     """
 
     environ: Mapping[str, str]
-    ring: Callable[[], None]
+    wake: Callable[[], None]
     _pool: Pool[_Key] = field(default_factory=lambda: Pool(THREADS, HANGING_SECONDS))
     _auditors: Pool[_Key] = field(default_factory=lambda: Pool(AUDITORS, HANGING_SECONDS))
     _seen: SimpleQueue[Seen | BaseException] = field(default_factory=SimpleQueue)
@@ -110,7 +110,7 @@ class BackgroundWatcher:
         self._follow(site, world)
         periods, now = scan_periods(site), time.monotonic()
         for name, watched in self._watched.items():
-            if watched.news or name in self._unfinished:
+            if watched.changed or name in self._unfinished:
                 periods[name] = min(periods[name], 0.0 if name in self._unfinished else NEWS_SECONDS)
             elif watched.rests(now) and world.sources[name].error is None:
                 del periods[name]
@@ -175,7 +175,7 @@ class BackgroundWatcher:
         def answer(key: _Key, subject: T) -> None:
             answers.put((key, ask(subject)))
             if not others.acquire(blocking=False):
-                self.ring()
+                self.wake()
 
         asked = {(act, subject.name): subject for subject in subjects}
         for key, subject in asked.items():
@@ -196,17 +196,17 @@ class BackgroundWatcher:
     def _glance(self, watched: _Watched) -> None:
         now = time.monotonic()
         try:
-            news = watched.log.goes_on(watched.location, watched.snapshot, watched.storage)
-            if not news and watched.mark is not None and now - watched.marked >= watched.scan_seconds:
-                news = watched.log.mark(watched.location, watched.snapshot, watched.storage) != watched.mark
+            changed = watched.log.goes_on(watched.location, watched.snapshot, watched.storage)
+            if not changed and watched.mark is not None and now - watched.marked >= watched.scan_seconds:
+                changed = watched.log.mark(watched.location, watched.snapshot, watched.storage) != watched.mark
                 watched.marked = now
         except BaseException as error:
             contained(error, location=watched.location)
             watched.mark = None  # the next look says what is wrong
             return
-        if news and not watched.news:
-            watched.news = True
-            self.ring()
+        if changed and not watched.changed:
+            watched.changed = True
+            self.wake()
 
     def _follow(self, site: TableResolver, world: StateView) -> None:
         """Glance at the logs that are known, from the snapshots on that are known."""
@@ -237,10 +237,10 @@ class BackgroundWatcher:
             self._seen.put(error)
             return
         finally:
-            self.ring()
+            self.wake()
         if watched is None:
             return
-        watched.news = False
+        watched.changed = False
         if isinstance(last, Sight) and last.record.error is None and last.record.snapshot == watched.snapshot:
             # it was this file before the look, and the look found this snapshot: they belong together
             watched.mark, watched.marked = before, time.monotonic()

@@ -1,4 +1,4 @@
-"""What becomes of an exception that nobody foresaw?"""
+"""Unexpected exceptions: one ends its task, model or source, and not the process."""
 
 from __future__ import annotations
 

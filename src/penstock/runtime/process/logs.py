@@ -1,4 +1,4 @@
-"""What does a resident process write down?"""
+"""Log lines: their format, their fields, and what is hidden in them."""
 
 from __future__ import annotations
 

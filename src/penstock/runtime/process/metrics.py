@@ -1,4 +1,4 @@
-"""What can a dashboard count?"""
+"""What does a process count for Prometheus?"""
 
 from __future__ import annotations
 

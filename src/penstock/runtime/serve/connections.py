@@ -1,4 +1,4 @@
-"""Who is heard at a port, so that those who are slow keep nobody else from being answered?
+"""Connections of the HTTP endpoints: a slow client keeps no other from being answered.
 
 One thread reads all requests, as they come. Whoever takes long to ask costs a descriptor and no thread, for a moment
 and within limits; when there is no room, the oldest goes of those who take most of it.
@@ -67,7 +67,7 @@ class Door:
         listener.setblocking(False)
         self._ears = selectors.DefaultSelector()
         self._inside: dict[object, Visitor] = {}
-        self._left, self._bell = socket.socketpair()
+        self._left, self._waker = socket.socketpair()
         self._left.setblocking(False)
         self._guard = threading.Lock()
         self._gone: list[Visitor] = []
@@ -83,9 +83,9 @@ class Door:
     def close(self) -> None:
         """Hang up; an answer that is still being made is not waited for."""
         self._closing = True
-        self._bell.send(b"!")
+        self._waker.send(b"!")
         self._thread.join()
-        self._bell.close()
+        self._waker.close()
         self._left.close()
 
     def _keep(self) -> None:
@@ -169,7 +169,7 @@ class Door:
             with self._guard:
                 self._gone.append(visitor)
             with suppress(OSError):
-                self._bell.send(b"!")
+                self._waker.send(b"!")
 
     def _let_out(self) -> None:
         with suppress(BlockingIOError):

@@ -153,10 +153,12 @@ def _running(
 
         info = {"pid": os.getpid(), "host": workspace.host, "role": "run", "slots": workspace.slots}
         heartbeat = stack.enter_context(Heartbeat(workspace.connect, workspace.worker, info, lost))
-        bench = AttemptContext(site, workspace.state, workspace.engine, workspace.step, heartbeat, RETRY_PAUSE_SECONDS)
-        crew = WorkerPool(bench, workspace.connect, heartbeat, workspace.slots)
-        stack.callback(crew.close)
-        return crew
+        context = AttemptContext(
+            site, workspace.state, workspace.engine, workspace.step, heartbeat, RETRY_PAUSE_SECONDS
+        )
+        pool = WorkerPool(context, workspace.connect, heartbeat, workspace.slots)
+        stack.callback(pool.close)
+        return pool
 
     with ExitStack() as stack:
         yield _Run(workspace, models, progress, staff, since)
@@ -176,7 +178,7 @@ class _Run:
         self._workspace, self._state, self._models, self._progress = workspace, workspace.state, models, progress
         self._names = frozenset(model.name for model in models)
         self._staff, self._since = staff, since
-        self._crew: WorkerPool | None = None
+        self._pool: WorkerPool | None = None
         self._unplannable: dict[str, str] = {}
         self._starving: dict[str, str] = {}
 
@@ -188,8 +190,8 @@ class _Run:
                 return self._leave(summary)
             added = self._enqueue(world)
             self._claim(world, added)
-            if self._crew is not None and self._crew.leases:
-                self._collect(self._crew, summary)
+            if self._pool is not None and self._pool.leases:
+                self._collect(self._pool, summary)
             elif not added and not world.events and not self._wait_for_others(world):
                 for name, empty in self._starving.items():
                     self._progress.note(f"{name} cannot begin: {empty}")
@@ -198,8 +200,8 @@ class _Run:
     def _leave(self, summary: Summary) -> None:
         """The tables are another revision's now: our queries must not fill them."""
         self._progress.note("another revision of the project was applied: this run ends here")
-        while self._crew is not None and self._crew.leases:
-            self._collect(self._crew, summary)
+        while self._pool is not None and self._pool.leases:
+            self._collect(self._pool, summary)
 
     def _count_dead(self, world: StateView, summary: Summary) -> None:
         """A task may die without an attempt of ours: lost twice by other workers, for example."""
@@ -221,16 +223,16 @@ class _Run:
         world = self._state.views.world(self._since)
         if superseded(self._workspace.project.revision, world):
             return world
-        settled = reconcile(
+        reconciled = reconcile(
             self._state, self._workspace.site, own_worker=self._workspace.worker, dead_since=self._since
         )
-        if settled.took_over:
-            self._progress.note(f"the rebuilt {', '.join(settled.took_over)} replaced the old table")
-        return settled.world
+        if reconciled.took_over:
+            self._progress.note(f"the rebuilt {', '.join(reconciled.took_over)} replaced the old table")
+        return reconciled.world
 
     def _enqueue(self, world: StateView) -> int:
-        survey = Observations(self._workspace.project.graph, world)
-        orders = tuple(order for model in self._models for order in self._orders(survey, model))
+        observations = Observations(self._workspace.project.graph, world)
+        orders = tuple(order for model in self._models for order in self._orders(observations, model))
         if not orders:
             return 0
         self._workspace.engine.begin()
@@ -239,10 +241,10 @@ class _Run:
             self._progress.planned(orders)
         return added
 
-    def _orders(self, survey: Observations, model: IntervalModel) -> list[Order]:
+    def _orders(self, observations: Observations, model: IntervalModel) -> list[Order]:
         """A model that cannot be planned fails by itself."""
         try:
-            seen = survey.observation(model)
+            seen = observations.observation(model)
             self._starving.pop(model.name, None)
             if empty := _empty_sources(seen):
                 self._starving[model.name] = empty
@@ -253,14 +255,14 @@ class _Run:
 
     def _claim(self, world: StateView, added: int) -> None:
         waits = added or any(work.queued or work.retrying for name, work in world.work.items() if name in self._names)
-        if self._crew is None and waits:
-            self._crew = self._staff()
-        crew = self._crew
-        while crew is not None and crew.free and (lease := crew.claim(self._workspace.worker, self._names)):
+        if self._pool is None and waits:
+            self._pool = self._staff()
+        pool = self._pool
+        while pool is not None and pool.free and (lease := pool.claim(self._workspace.worker, self._names)):
             self._progress.started(lease.order)
 
-    def _collect(self, crew: WorkerPool, summary: Summary) -> None:
-        for lease, result in crew.collect(None):
+    def _collect(self, pool: WorkerPool, summary: Summary) -> None:
+        for lease, result in pool.collect(None):
             summary.add(result, self._workspace.project.graph.interval_model(lease.order.model).axis)
             self._progress.finished(result)
 

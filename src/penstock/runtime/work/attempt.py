@@ -157,10 +157,12 @@ def _attempt(bench: AttemptContext, lease: Lease) -> Commit | Wait:
             return _accept(bench, lease, adopted)
     model = site.graph.interval_model(lease.order.model)
     seen = Observations(site.graph, world).observation(model)
-    verdict = recheck(without_own(seen, lease.order.scope), lease.order)
-    if isinstance(verdict, Wait):
-        return verdict
-    prepared = bench.patiently(lease, lambda: _prepare(bench, site, lease, verdict, generation=generation, world=world))
+    decision = recheck(without_own(seen, lease.order.scope), lease.order)
+    if isinstance(decision, Wait):
+        return decision
+    prepared = bench.patiently(
+        lease, lambda: _prepare(bench, site, lease, decision, generation=generation, world=world)
+    )
     bench.step("claimed")
     _intend(bench, lease, prepared, generation)
     bench.step("intended")
