@@ -37,11 +37,11 @@ COLUMNS = ("from", "to", "times", "ms p50", "ms p99", "ms max", "ratio")
 
 def row(begin: str, end: str, taken: Sequence[float], than: float | None = None) -> list[object]:
     middle = percentile(taken, 0.5)
-    figures = (f"{one:.2f}" for one in (middle, percentile(taken, 0.99), max(taken)))
+    figures = (f"{figure:.2f}" for figure in (middle, percentile(taken, 0.99), max(taken)))
     return [begin, end, len(taken), *figures, "" if than is None else f"{middle / than:.2f}"]
 
 
-def told(dsn: str, rounds: int) -> list[list[object]]:
+def notified(dsn: str, rounds: int) -> list[list[object]]:
     """From NOTIFY to a waiting thread: through the driver alone, and as a worker waits."""
 
     def connect() -> State:
@@ -133,7 +133,7 @@ def main() -> None:
     calls, turns = (20, 3) if options.quick else (500, 30)
     with postgres() as (root, dsn):
         trial = family(root / "together", dsn)
-        rows = told(dsn, calls)
+        rows = notified(dsn, calls)
         middle = float(str(rows[0][3]))
         with everything(trial):
             rows += started("up", followed(trial, turns), middle)
