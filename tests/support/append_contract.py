@@ -20,9 +20,9 @@ FORKED = "select n, value + case when n = 15 then 1 else 0 end as value from {nu
 
 
 def appending(
-    harness: EngineHarness, *chunks: tuple[int, int], key: tuple[str, ...] = ("value",), **more: object
+    harness: EngineHarness, *chunks: tuple[int, int], key: tuple[str, ...] = ("value",), **settings: object
 ) -> Job:
-    return build(harness, *chunks, unique_key=key, **more)  # type: ignore[arg-type]
+    return build(harness, *chunks, unique_key=key, **settings)  # type: ignore[arg-type]
 
 
 class Died(Exception):  # noqa: N818  it stands for a crash
@@ -232,8 +232,8 @@ class AppendContract:
             run(harness, job, step)
         harness.land("numbers", [(5, -1)])
         again = appending(harness, (0, 10), task=job.task, attempt=2)
-        found = run(harness, again)
-        assert (found.adopted, found.snapshot, found.changed) == (True, 1, ranges((0, 10)))
+        commit = run(harness, again)
+        assert (commit.adopted, commit.snapshot, commit.changed) == (True, 1, ranges((0, 10)))
         assert stored(harness) == numbers(*range(10))
 
     # what an audit finds
@@ -241,8 +241,13 @@ class AppendContract:
     def test_stored_facts_equal_their_query_by_key(self, harness: EngineHarness) -> None:
         run(harness, appending(harness, (0, 10), (10, 20), key=("n",)))
         for sql in (COPY, OTHER):
-            found = harness.compare(appending(harness, (0, 10), (10, 20), key=("n",), sql=sql, retract=True))
-            assert (found.rows_stored, found.rows_expected, found.missing, found.unexpected) == (20, 20, 0, 0)
+            comparison = harness.compare(appending(harness, (0, 10), (10, 20), key=("n",), sql=sql, retract=True))
+            assert (comparison.rows_stored, comparison.rows_expected, comparison.missing, comparison.unexpected) == (
+                20,
+                20,
+                0,
+                0,
+            )
 
     def test_an_audit_finds_missing_facts_and_those_that_should_be_gone(self, harness: EngineHarness) -> None:
         run(harness, appending(harness, (0, 10), (10, 20), sql=WITHOUT_15))
@@ -257,14 +262,19 @@ class AppendContract:
     def test_an_audit_finds_a_key_that_is_stored_twice(self, harness: EngineHarness) -> None:
         run(harness, appending(harness, (0, 10)))
         harness.land("copy", [(4, 21)])
-        found = harness.compare(appending(harness, (0, 10)))
-        assert (found.missing, found.unexpected, found.differing) == (0, 1, {Interval(0, 10)})
+        comparison = harness.compare(appending(harness, (0, 10)))
+        assert (comparison.missing, comparison.unexpected, comparison.differing) == (0, 1, {Interval(0, 10)})
 
     def test_an_audit_finds_a_key_wherever_it_is_stored(self, harness: EngineHarness) -> None:
         run(harness, appending(harness, (0, 10), sql=FIVES))
         run(harness, appending(harness, (10, 20), sql=FIVES))
-        found = harness.compare(appending(harness, (10, 20), sql=FIVES, retract=True))
-        assert (found.rows_stored, found.rows_expected, found.missing, found.unexpected) == (0, 5, 0, 0)
+        comparison = harness.compare(appending(harness, (10, 20), sql=FIVES, retract=True))
+        assert (comparison.rows_stored, comparison.rows_expected, comparison.missing, comparison.unexpected) == (
+            0,
+            5,
+            0,
+            0,
+        )
 
 
 class AppendControls:

@@ -147,7 +147,7 @@ def build(
     table: str = "copy",
     widened: bool = False,
     look: int = 0,
-    **more: object,
+    **settings: object,
 ) -> Job:
     """A job over the newest snapshot of `numbers`; `{numbers}`, `{start}` and `{end}` stand for one rendering's own."""
     intervals = tuple(Interval(*chunk) for chunk in chunks)
@@ -173,7 +173,7 @@ def build(
         epoch=3,
         digests={},
     )
-    return replace(job, **more)  # type: ignore[arg-type]
+    return replace(job, **settings)  # type: ignore[arg-type]
 
 
 def silently(label: str) -> None:

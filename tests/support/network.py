@@ -209,7 +209,7 @@ class Proxy:
     def _receive(self, line: _Line, end: _End) -> None:
         got = end.socket.recv(_CHUNK_BYTES)
         if not got:
-            self._hear_end(line, end, lambda one: one.close())
+            self._hear_end(line, end, lambda line_end: line_end.close())
         elif self._mode == "hung":
             line.damaged = True
         elif end is line.server and line.answer_is_lost:
@@ -254,8 +254,8 @@ class Proxy:
             close(end.socket)
 
 
-def _abort(one: socket.socket) -> None:
+def _abort(line_end: socket.socket) -> None:
     """Close with a reset instead of a goodbye."""
     with suppress(OSError):
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    one.close()
+        line_end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    line_end.close()

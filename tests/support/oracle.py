@@ -45,12 +45,12 @@ def holds(engine: MemoryEngine, state: State, site: TableResolver) -> list[str]:
     inside it since. It is asked when all is quiet: what was not observed yet counts as a change.
     """
     world = state.views.world()
-    found: list[str] = []
+    problems: list[str] = []
     for name, generation in sorted(world.current.items()):
         model = site.graph.models.get(name)
         if isinstance(model, IntervalModel):
-            found += _Examined(engine, site, world, model, generation).violations(state)
-    return found
+            problems += _Examined(engine, site, world, model, generation).violations(state)
+    return problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class _Examined:
 
 def _order(model: IntervalModel, interval: Interval, frontier: Frontier) -> Order:
     """One chunk alone, with the member of each group that its attempt read, by what the frontier names."""
-    choices = [next((one.model for one in group if one.model in frontier), "") for group in model.dependencies]
+    choices = [next((member.model for member in group if member.model in frontier), "") for group in model.dependencies]
     return Order(model.name, "repair", (interval,), tuple(choices), "oracle")
 
 
@@ -193,9 +193,9 @@ def _computed(engine: MemoryEngine, site: TableResolver, order: Order, pins: Fro
     return engine.answer(rendering.sql, rendering.inputs)
 
 
-def _cut(found: Rows, position: str, window: IntervalSet) -> Rows:
-    at = found.columns.index(position)
-    return replace(found, rows=[row for row in found.rows if isinstance(p := row[at], int) and p in window])
+def _cut(table: Rows, position: str, window: IntervalSet) -> Rows:
+    at = table.columns.index(position)
+    return replace(table, rows=[row for row in table.rows if isinstance(p := row[at], int) and p in window])
 
 
 def _shown(bag: Bag) -> str:

@@ -61,8 +61,8 @@ class Rounds:
         """Let time pass, then have a round."""
         self.seconds += seconds
         body = f"select clock_timestamp() + interval '{self.seconds} seconds'"
-        made = f"create or replace function clock() returns timestamptz language sql volatile as $$ {body} $$"
-        self.workspace.state.database.connection.execute(made.encode())
+        statement = f"create or replace function clock() returns timestamptz language sql volatile as $$ {body} $$"
+        self.workspace.state.database.connection.execute(statement.encode())
         self.round()
 
 

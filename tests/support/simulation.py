@@ -212,7 +212,7 @@ class Simulation:
     def tell(self, text: str) -> None:
         self.log.append(f"{self.seconds / 86400:8.4f}  {text}")
 
-    def told(self, last: int = 1000) -> str:
+    def story(self, last: int = 1000) -> str:
         """Beside others a story may not come out the same again: what went wrong early must be told at once."""
         return "\n".join([f"PENSTOCK_SEED={self.seed}", *self.log[-last:]])
 
@@ -247,7 +247,7 @@ class Simulation:
         for number in range(3):
             self._place(f"scheduler {number}", self._schedule)
         for number, patterns in enumerate(SELECTIONS):
-            selection = Selection(tuple(Pattern(one) for one in patterns), frozenset(), 1)
+            selection = Selection(tuple(Pattern(pattern) for pattern in patterns), frozenset(), 1)
             self._place(f"worker {number}", partial(self._work, selection))
 
     def _place(self, place: str, live: Callable[[Process], None]) -> None:
@@ -367,7 +367,9 @@ class Simulation:
     def _judge(self, lease: Lease) -> None:
         """Nothing is made of rows that have expired: what was made of them before is all there will ever be."""
         model = self.site.graph.models.get(lease.order.model)
-        attempts = [one for one in self.state.history.attempts([lease.task])[lease.task] if one.n == lease.attempt]
+        attempts = [
+            attempt for attempt in self.state.history.attempts([lease.task])[lease.task] if attempt.n == lease.attempt
+        ]
         if not isinstance(model, IntervalModel) or not attempts or attempts[0].strategy == "adopted":
             return
         for group in model.dependencies:
@@ -417,7 +419,9 @@ def simulating(dsn: str, seed: int, schema: str = SCHEMA) -> Iterator[Simulation
         simulation = Simulation(dsn, seed, schema)
         patch.setattr(failure, "_DICE", simulation.dice)
         # what is unpacked is known: reading it again for every process would take longer than all they do
-        patch.setattr(stored, "unpack", lambda files, *_: next(one for one in revisions() if one.files == files))
+        patch.setattr(
+            stored, "unpack", lambda files, *_: next(revision for revision in revisions() if revision.files == files)
+        )
         for module in (heartbeat, worker_pool, workers):
             patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: simulation.seconds))
         patch.setattr(retrying, "time", SimpleNamespace(sleep=simulation.sleep))
