@@ -66,11 +66,11 @@ class Trial:
         bench = AttemptContext(lambda *_: self.site, self.state, self.engine, step, Sure())
         while True:
             world = reconcile(self.state, self.site, own_worker="w").world
-            survey = Observations(self.site.graph, world)
+            observations = Observations(self.site.graph, world)
             orders = [
                 one
                 for model in self.site.graph.interval_models
-                for one in plan(survey.observation(model))
+                for one in plan(observations.observation(model))
                 if isinstance(one, Order)
             ]
             self.state.queue.enqueue(orders, {name: one.no for name, one in world.working.items()})

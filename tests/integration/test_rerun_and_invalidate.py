@@ -17,7 +17,7 @@ from deployment import Deployment, commit
 from faults import Fault, Killed, raising
 
 from penstock.answers.explain import explained
-from penstock.cli import inspect as asking
+from penstock.cli import inspect
 from penstock.cli.options import Options
 from penstock.cli.rerun import Invalidating, Rerunning, invalidate, rerun
 from penstock.engine.commit.reset import Emptying, empty
@@ -223,13 +223,13 @@ def test_status_and_explain_show_people_what_is_open(
 ) -> None:
     typed.rerun("copy", start="12", end="13", no_wait=True)
     options = Options(project=trial.root, environ=trial.environ)
-    asking.status(options, "copy", gaps=False)
+    inspect.status(options, "copy", gaps=False)
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("t.copy")]
     assert re.search(r"0 \.\. 60 +60 +1 range, oldest \d+ s ", line)
-    asking.explain(options, "copy", "12")
+    inspect.explain(options, "copy", "12")
     assert re.search(rf"reopened: rerun by {getpass.getuser()}, [-0-9: ]+, open\n", capsys.readouterr().out)
     trial.run()
-    asking.explain(options, "copy", "12")
+    inspect.explain(options, "copy", "12")
     assert re.search(r"reopened: rerun by .*, repaired [-0-9: ]+\n", capsys.readouterr().out)
 
 

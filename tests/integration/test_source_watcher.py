@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from deployment import Deployment, commit
 from faults import Hang
 from object_store import ObjectStore, object_store
-from residents import covers, everything, residing, until
+from residents import covers, everything, serving, until
 from table_watcher import TableWatcher
 
 from penstock.embedded.patience import poll
@@ -92,7 +92,7 @@ def with_health(trial: Deployment) -> Iterator[Callable[[], int]]:
         with urlopen(f"http://{address}/healthz", timeout=2) as answer:
             return int(answer.status)
 
-    with residing(trial, lambda workspace, stop: roles.up(workspace, stop, address)):
+    with serving(trial, lambda workspace, stop: roles.up(workspace, stop, address)):
         yield health
 
 

@@ -93,7 +93,7 @@ class ArrowEngine:
         return find_commit(location, task, self.storage)
 
     def compare(self, job: Job, snapshot: int) -> Comparison:
-        """Compute the job's rows again and compare them, as bags, with what the table holds at a snapshot."""
+        """Compute the job's rows again and compare them, as multisets, with what the table holds at a snapshot."""
         expected = pa.concat_tables(_new_rows(job))
         stored = pa.table(DeltaTable(job.location, version=snapshot).to_pyarrow_table())
         if job.unique_key:
@@ -343,14 +343,14 @@ def _chunk(
     else:
         old = pa.concat_tables([_read(job.location, file.path) for file in meeting])
         before, after = (
-            _bag(job, None if table is None else _within(table, job.position.name, chunk)) for table in (old, rows)
+            _multiset(job, None if table is None else _within(table, job.position.name, chunk)) for table in (old, rows)
         )
         differs = differing(before, after) or None
         changed = before != after
     return StagedChunk(chunk, new.rows, new, changed, differs)
 
 
-def _bag(job: Job, rows: pa.Table | None) -> ChunkRows:
+def _multiset(job: Job, rows: pa.Table | None) -> ChunkRows:
     placed = [] if rows is None else zip(rows[job.position.name].to_pylist(), _plain(rows), strict=True)
     return Counter((position, repr(row)) for position, row in placed)
 

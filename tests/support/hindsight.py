@@ -24,7 +24,7 @@ from penstock.runtime.serve.run import run
 from penstock.values.intervals import IntervalSet
 
 Row = tuple[int, ...]
-Bag = Counter[Row]
+Multiset = Counter[Row]
 Kind = Literal["fresh", "late", "early", "update", "delete", "expire", "cut", "empty", "rewrite", "replace", "restore",
                "compact", "merge", "spare", "notes", "rerun", "invalidate"]  # fmt: skip
 Happening = tuple[Kind, int, int, int]
@@ -82,7 +82,7 @@ class Table:
     """One table as it was when it was last looked at."""
 
     snapshot: int = -1
-    rows: Bag = field(default_factory=Counter)
+    rows: Multiset = field(default_factory=Counter)
     ever: set[Row] = field(default_factory=set)
     """All rows that it ever had."""
 
@@ -90,7 +90,7 @@ class Table:
         """Go on to a snapshot, commit by commit."""
         touched = Touched()
         for snapshot in range(self.snapshot + 1, (DeltaTable(place).version() if upto is None else upto) + 1):
-            rows = _bag(DeltaTable(place, version=snapshot).to_pyarrow_table())
+            rows = _multiset(DeltaTable(place, version=snapshot).to_pyarrow_table())
             new = differing(self.rows, rows)
             touched.really |= new
             filled = {n - n % size for n in new} - {row[0] - row[0] % size for row in self.rows}
@@ -99,7 +99,7 @@ class Table:
             self.ever |= rows.keys()
         return touched
 
-    def within(self, low: int, high: int) -> Bag:
+    def within(self, low: int, high: int) -> Multiset:
         return Counter({row: count for row, count in self.rows.items() if low <= row[0] < high})
 
 
@@ -330,7 +330,7 @@ class Hindsight:
                 yield f"{name}: {sorted(stale)} are still stale"
         yield from self._incomplete()
 
-    def _wanted(self, name: str, cell: int, done: Mapping[str, Counter[int]]) -> Bag:
+    def _wanted(self, name: str, cell: int, done: Mapping[str, Counter[int]]) -> Multiset:
         stays = name == "copy" and cell in self.outlived and not done[name][cell]
         return self._kept(name, cell) if stays else self._expected(name, cell)
 
@@ -343,16 +343,16 @@ class Hindsight:
                 if missing := {n for n in whole if n - n % SIZES[name] not in self.covered[name]}:
                     yield f"{name}: {sorted(self._cells(name, missing))} are missing"
 
-    def _said(self, cell: int, wanted: Bag, here: Bag) -> Bag:
+    def _said(self, cell: int, wanted: Multiset, here: Multiset) -> Multiset:
         """What was once said stays said; a chunk that was computed twice may have said more in between."""
         once = Counter({(n, value): 1 for n, _, value in self.tables["either"].ever})
         return wanted | self._kept("alerts", cell) | (here & once)
 
-    def _kept(self, name: str, cell: int) -> Bag:
+    def _kept(self, name: str, cell: int) -> Multiset:
         before = self.before.get(name)
         return Counter() if before is None else before.within(cell, cell + SIZES[name])
 
-    def _expected(self, name: str, cell: int) -> Bag:
+    def _expected(self, name: str, cell: int) -> Multiset:
         end = cell + SIZES[name]
         match name:
             case "copy":
@@ -370,7 +370,7 @@ class Hindsight:
                 said = _mapped(self._of("either", cell, end), lambda n, _, value: (n, value))
                 return Counter({row: 1 for row in said if row[1] % 3 == 0})
 
-    def _of(self, name: str, low: int, high: int) -> Bag:
+    def _of(self, name: str, low: int, high: int) -> Multiset:
         return self._table(name).within(low, high)
 
     def _wrong_work(
@@ -438,7 +438,7 @@ def beginning(trial: Deployment, *, feed: bool) -> Iterator[Hindsight]:
         yield Hindsight(workspace, trial)
 
 
-def differing(first: Bag, second: Bag) -> set[int]:
+def differing(first: Multiset, second: Multiset) -> set[int]:
     """The positions whose rows are not the same."""
     return {row[0] for row in (first - second) | (second - first)}
 
@@ -449,24 +449,29 @@ def _rows(positions: Iterable[int], how: int) -> pa.Table:
     return pa.table({"n": pa.array(where, pa.int64()), "value": pa.array(values, pa.int64())})
 
 
-def _bag(table: pa.Table) -> Bag:
+def _multiset(table: pa.Table) -> Multiset:
     """Rows with their position first, then the others in the order of their names."""
     names = ["n", *sorted(set(table.column_names) - {"n"})]
     return Counter(zip(*(table[name].to_pylist() for name in names), strict=True))
 
 
-def _mapped(rows: Bag, make: Callable[..., Row]) -> Bag:
-    mapped: Bag = Counter()
+def _mapped(rows: Multiset, make: Callable[..., Row]) -> Multiset:
+    mapped: Multiset = Counter()
     for row, count in rows.items():
         mapped[make(*row)] += count
     return mapped
 
 
 def _windowed(
-    rows: Bag, cell: range, looks: tuple[int, int], value_of: Callable[[list[int]], int], *, multiplied: bool = False
-) -> Bag:
+    rows: Multiset,
+    cell: range,
+    looks: tuple[int, int],
+    value_of: Callable[[list[int]], int],
+    *,
+    multiplied: bool = False,
+) -> Multiset:
     """One row per position; a position that has several rows is joined as often, which a sum shows."""
-    windowed: Bag = Counter()
+    windowed: Multiset = Counter()
     for n in {row[0] for row in rows if row[0] in cell}:
         times = sum(count for row, count in rows.items() if row[0] == n) if multiplied else 1
         seen = [row[1] for row in rows.elements() if n - looks[0] <= row[0] <= n + looks[1]]
@@ -474,8 +479,8 @@ def _windowed(
     return windowed
 
 
-def _noted(rows: Bag, notes: Bag) -> Bag:
-    noted: Bag = Counter()
+def _noted(rows: Multiset, notes: Multiset) -> Multiset:
+    noted: Multiset = Counter()
     for (n, value), count in rows.items():
         own = Counter({note[1]: many for note, many in notes.items() if note[0] == n}) or Counter({0: 1})
         for note, many in own.items():

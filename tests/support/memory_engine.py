@@ -191,7 +191,7 @@ class MemoryEngine(MemoryStore):
         return [dict(zip(answered.columns, row, strict=True)) for row in answered.rows]
 
     def compare(self, job: Job, snapshot: int) -> Comparison:
-        """Compute the job's rows again and compare them, as bags, with what the table holds at a snapshot."""
+        """Compute the job's rows again and compare them, as multisets, with what the table holds at a snapshot."""
         new = self._new_rows(job)
         if job.unique_key:
             return self._compared_by_key(job, new, snapshot)
@@ -199,8 +199,8 @@ class MemoryEngine(MemoryStore):
         counts = Counter[str]()
         differing: set[Interval] = set()
         for chunk in job.chunks:
-            here = self.bag(job.location, snapshot, IntervalSet.of([chunk]))
-            there = Rows(new.columns, expected[chunk]).bag()
+            here = self.multiset(job.location, snapshot, IntervalSet.of([chunk]))
+            there = Rows(new.columns, expected[chunk]).multiset()
             missing, unexpected = there - here, here - there
             counts.update(stored=here.total(), expected=there.total())
             counts.update(missing=missing.total(), unexpected=unexpected.total())
@@ -449,7 +449,7 @@ def _judged(
             changed = False
         else:
             before = Counter([row for file in meeting for row in file.cut(window).canonical()])
-            after = Rows(new.columns, rows).bag()
+            after = Rows(new.columns, rows).multiset()
             gone_or_new = [dict(row)[job.position.name] for row in [*(before - after), *(after - before)]]
             differs = places(p for p in gone_or_new if isinstance(p, int)) or None
             changed = differs is not None or chunk in known

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
-from memory_tables import Bag, Entry, MemoryFile, MemorySnapshot, MemoryTable, Row, Rows, positions_of
+from memory_tables import Entry, MemoryFile, MemorySnapshot, MemoryTable, Multiset, Row, Rows, positions_of
 
 from penstock.errors import EngineError
 from penstock.values.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet
@@ -79,8 +79,8 @@ class MemoryStore:
         content = self.snapshot(location, snapshot).read(window)
         return sorted(content.arranged(tuple(sorted(content.columns))), key=_sorting)
 
-    def bag(self, location: str, snapshot: int | None = None, window: IntervalSet | None = None) -> Bag:
-        return self.snapshot(location, snapshot).read(window).bag()
+    def multiset(self, location: str, snapshot: int | None = None, window: IntervalSet | None = None) -> Multiset:
+        return self.snapshot(location, snapshot).read(window).multiset()
 
     # how it is done
 

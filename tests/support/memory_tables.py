@@ -11,7 +11,7 @@ from penstock.values.intervals import EVERYTHING, MIN_POSITION, NOTHING, Interva
 from penstock.values.tasks import Commit
 
 Row = tuple[object, ...]
-Bag = Counter[Row]
+Multiset = Counter[Row]
 """Rows as (name, value) pairs in the order of the names; a NULL is left out, so that a column more makes no row new."""
 
 
@@ -27,7 +27,7 @@ class Rows:
         for row in self.rows:
             yield tuple([(name, row[place]) for name, place in order if row[place] is not None])
 
-    def bag(self) -> Bag:
+    def multiset(self) -> Multiset:
         return Counter(self.canonical())
 
     def arranged(self, columns: tuple[str, ...]) -> Sequence[Row]:

@@ -210,10 +210,10 @@ def _unseen(workspace: Workspace, world: StateView) -> str | None:
 
 
 def _plannable(workspace: Workspace, world: StateView) -> str | None:
-    survey = Observations(workspace.project.graph, world)
+    observations = Observations(workspace.project.graph, world)
     for model in workspace.project.graph.models.values():
         if isinstance(model, IntervalModel):
-            for decision in plan(survey.observation(model)):
+            for decision in plan(observations.observation(model)):
                 if isinstance(decision, Order):
                     return f"{model.name} {decision.lane} {decision.scope} to be planned"
     return None

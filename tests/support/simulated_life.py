@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import invariants
-from memory_tables import Bag
+from memory_tables import Multiset
 from oracle import holds
 from simulated_project import DAY, HOUR, SECONDS, SOURCES, factor, revisions
 from simulation import CALM, SCHEMA, Simulation, simulating
@@ -422,16 +422,18 @@ class Life:
         for n, value in rows:
             sums[n - n % HOUR] = sums.get(n - n % HOUR, 0) + int(str(value))
         wanted = {
-            "t.copy": Bag((("n", n), ("value", int(str(value)) * times)) for n, value in rows if n < whole),
-            "t.buckets": Bag((("n", n), ("value", value)) for n, value in sums.items()),
+            "t.copy": Multiset((("n", n), ("value", int(str(value)) * times)) for n, value in rows if n < whole),
+            "t.buckets": Multiset((("n", n), ("value", value)) for n, value in sums.items()),
         }
         problems = []
-        for name, bag in wanted.items():
+        for name, multiset in wanted.items():
             generation = world.current[name]
             left = IntervalSet((begins, MAX_POSITION))
-            stored = sim.engine.bag(sim.site.table(generation.location), generation.accepted_snapshot, left)
-            if stored != bag:
-                problems.append(f"{name}: {list(bag - stored)[:3]} are missing, {list(stored - bag)[:3]} too many")
+            stored = sim.engine.multiset(sim.site.table(generation.location), generation.accepted_snapshot, left)
+            if stored != multiset:
+                problems.append(
+                    f"{name}: {list(multiset - stored)[:3]} are missing, {list(stored - multiset)[:3]} too many"
+                )
         return problems
 
 

@@ -50,7 +50,7 @@ class ModelVerdict:
 def verify(
     workspace: Workspace, models: tuple[IntervalModel, ...], start: int | None, end: int | None
 ) -> list[ModelVerdict]:
-    """Recompute every covered interval at the snapshots that are known now and compare as bags."""
+    """Recompute every covered interval at the snapshots that are known now and compare as multisets."""
     world = workspace.state.views.world()
     applied(workspace, world)
     return [_model(workspace, world, model, start, end) for model in models]
