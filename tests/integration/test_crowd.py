@@ -108,12 +108,12 @@ def serving(crowd: Crowd, name: str, revisions: Revisions, stop: Stop) -> None:
     wakeup = stop.wakeup()
     with ExitStack() as stack:
         heartbeat = stack.enter_context(Heartbeat(crowd.connect, name, {"role": "worker"}))
-        bench = AttemptContext(revisions.site, crowd.connect(), crowd.engine, no_step, heartbeat)
-        pool = WorkerPool(bench, crowd.connect, heartbeat, 1, wakeup.wake)
+        context = AttemptContext(revisions.site, crowd.connect(), crowd.engine, no_step, heartbeat)
+        pool = WorkerPool(context, crowd.connect, heartbeat, 1, wakeup.wake)
         stack.callback(pool.close)
         selection = Selection((Pattern("t.*"),), frozenset(), 1)
         place = SimpleNamespace(worker=name, connect=crowd.connect)
-        worker = Worker(place, bench.state, selection, revisions, pool, heartbeat, crowd.metrics, lambda **_: None)  # type: ignore[arg-type]
+        worker = Worker(place, context.state, selection, revisions, pool, heartbeat, crowd.metrics, lambda **_: None)  # type: ignore[arg-type]
         stack.enter_context(listening(crowd.connect, wakeup))
         worker.serve(stop, wakeup)
         worker.leave(10.0)
@@ -231,8 +231,8 @@ class Slow:
         self.steps += 1
         assert state.workers.heartbeat([self.lease]) == ()
         if self.steps >= most_steps:
-            bench = AttemptContext(self.revisions.site, state, self.crowd.engine, no_step, self)
-            assert work(bench, self.lease).outcome == "succeeded"
+            context = AttemptContext(self.revisions.site, state, self.crowd.engine, no_step, self)
+            assert work(context, self.lease).outcome == "succeeded"
             self.lease = None
         return True
 

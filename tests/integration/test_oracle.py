@@ -63,7 +63,7 @@ class Trial:
     def work(self, step: Step = no_step) -> int:
         """Plan and work until nothing is ready; how many tasks that took."""
         done = 0
-        bench = AttemptContext(lambda *_: self.site, self.state, self.engine, step, Sure())
+        context = AttemptContext(lambda *_: self.site, self.state, self.engine, step, Sure())
         while True:
             world = reconcile(self.state, self.site, own_worker="w").world
             observations = Observations(self.site.graph, world)
@@ -77,7 +77,7 @@ class Trial:
             lease = self.state.queue.claim("w")
             if lease is None:
                 return done
-            finished = work(bench, lease)
+            finished = work(context, lease)
             assert finished.outcome in ("succeeded", "released"), finished
             done += 1
 

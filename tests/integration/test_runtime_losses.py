@@ -131,8 +131,8 @@ def claimed_twice(trial: Deployment) -> Lease | None:
     with serving(trial, roles.scheduler):
         until(trial, lambda world: world.work["t.copy"].queued == 1)
     with trial.opened() as workspace, Heartbeat(workspace.connect, "w", {}) as heartbeat:
-        bench = AttemptContext(lambda *_: None, workspace.state, trial.engine, workspace.step, heartbeat)
-        pool = WorkerPool(bench, workspace.connect, heartbeat, 1)
+        context = AttemptContext(lambda *_: None, workspace.state, trial.engine, workspace.step, heartbeat)
+        pool = WorkerPool(context, workspace.connect, heartbeat, 1)
         workspace.state.queue = Deaf(workspace.state.database)
         with pytest.raises(StateError):
             pool.claim("w", frozenset({"t.copy"}))

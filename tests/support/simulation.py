@@ -350,8 +350,8 @@ class Simulation:
         pulse = Pulse(self._connect, process.name, {"role": "worker"}, self._lost)
         pulse.begin(self.seconds)
         self.pulses[process.name] = pulse
-        bench = AttemptContext(known.site, state, self.engine, process.step, pulse)
-        pool = WorkerPool(bench, lambda: process.connect(self.dsn, self.schema), pulse, 1)
+        context = AttemptContext(known.site, state, self.engine, process.step, pulse)
+        pool = WorkerPool(context, lambda: process.connect(self.dsn, self.schema), pulse, 1)
         pool._pool = _AtOnce()  # type: ignore[assignment]
         place = SimpleNamespace(worker=process.name)
         worker = _Telling(place, state, selection, known, pool, pulse, self.metrics, lambda **_: None)  # type: ignore[arg-type]
