@@ -104,9 +104,9 @@ def check(root: Path) -> None:
     for name in MODELS:
         (ours,) = (root / "warehouse").glob(f"**/{name}/**/_delta_log")
         wanted = DeltaTable(ours.parent).to_pyarrow_table()
-        found = {how: DeltaTable(root / how / name).to_pyarrow_table() for how in ("delta", "days")}
-        found["parquet"] = pq.read_table(root / "parquet" / name).cast(found["delta"].schema)
-        for how, table in found.items():
+        tables = {how: DeltaTable(root / how / name).to_pyarrow_table() for how in ("delta", "days")}
+        tables["parquet"] = pq.read_table(root / "parquet" / name).cast(tables["delta"].schema)
+        for how, table in tables.items():
             if rows_of(table.select(wanted.column_names)) != rows_of(wanted):
                 raise SystemExit(f"{name}: {PLAIN_WAYS[how]} made other rows")
 
@@ -121,8 +121,10 @@ def main() -> None:
             name: (parent, _PARENT_COLUMN[parent], position, query(name))
             for name, (position, parent, *_) in MODELS.items()
         }
-        told = [json.dumps(plain), json.dumps(START), json.dumps(hours)]
-        figures = {how: timed([sys.executable, "-c", PLAIN, str(root), how, *told], root)[:2] for how in PLAIN_WAYS}
+        parameters = [json.dumps(plain), json.dumps(START), json.dumps(hours)]
+        figures = {
+            how: timed([sys.executable, "-c", PLAIN, str(root), how, *parameters], root)[:2] for how in PLAIN_WAYS
+        }
         wall, used, printed = timed([sys.executable, "-m", "penstock.cli.main", "run", "--json"], root)
         check(root)
     ours = json.loads(printed)
@@ -130,9 +132,9 @@ def main() -> None:
         (PLAIN_WAYS[how], f"{w:.1f}", f"{c:.1f}", "", "", f"{c / figures['delta'][1]:.2f}")
         for how, (w, c) in figures.items()
     ]
-    made = f"{ours['intervals']} intervals in {ours['tasks']} tasks"
+    volume = f"{ours['intervals']} intervals in {ours['tasks']} tasks"
     rows.append(
-        ("penstock run", f"{wall:.1f}", f"{used:.1f}", ours["spark_jobs"], made, f"{used / figures['delta'][1]:.2f}")
+        ("penstock run", f"{wall:.1f}", f"{used:.1f}", ours["spark_jobs"], volume, f"{used / figures['delta'][1]:.2f}")
     )
     report(
         f"{hours} hours x {len(MODELS)} models, {hours * ROWS_PER_HOUR:,} rows, equal rows, each with its own JVM",

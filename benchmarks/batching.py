@@ -101,8 +101,16 @@ def main() -> None:
             cases[name] = measured(root / f"p{number}")
     first = next(iter(cases.values()))
     rows = [
-        [name, one.intervals, one.tasks, one.jobs, f"{one.cpu:.1f}", f"{one.wall:.1f}", f"{one.cpu / first.cpu:.2f}"]
-        for name, one in cases.items()
+        [
+            name,
+            case.intervals,
+            case.tasks,
+            case.jobs,
+            f"{case.cpu:.1f}",
+            f"{case.wall:.1f}",
+            f"{case.cpu / first.cpu:.2f}",
+        ]
+        for name, case in cases.items()
     ]
     columns = ("hours are", "intervals", "tasks", "Spark jobs", "CPU s", "wall s", "of the first")
     report(f"{options.rows:,} rows, {hours} hours; CPU of all processes", columns, rows, options.json)

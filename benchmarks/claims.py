@@ -62,11 +62,11 @@ class Run:
     def add(self, turn: Turn, seconds: float) -> None:
         """One slice."""
         began = at = time.monotonic()
-        while at - began < seconds and (made := turn()):
+        while at - began < seconds and (turned := turn()):
             ended = time.monotonic()
-            self.done.append(made[0])
-            self.claims.append(made[1] - at)
-            self.completions.append(ended - made[1])
+            self.done.append(turned[0])
+            self.claims.append(turned[1] - at)
+            self.completions.append(ended - turned[1])
             at = ended
         self.seconds += at - began
 
@@ -120,20 +120,20 @@ class Filled:
 
     @classmethod
     def new(cls, dsn: str, models: int, tasks: int) -> Filled:
-        made = cls(dsn, f"bench_{uuid4().hex[:8]}", [f"core.m{i:03}" for i in range(models)], tasks)
-        state = State.open(dsn, made.schema, migrate=True)
+        filled = cls(dsn, f"bench_{uuid4().hex[:8]}", [f"core.m{i:03}" for i in range(models)], tasks)
+        state = State.open(dsn, filled.schema, migrate=True)
         source = Definition("raw.events", "source", "raw", "second", "ts", {})
         edges = (("raw.events", 0, 0, 0, 0, False),)
         state.projects.apply(
             "r1",
             b"",
             {},
-            (source, *(Definition(name, "interval", name, "second", "ts", {}, edges) for name in made.models)),
+            (source, *(Definition(name, "interval", name, "second", "ts", {}, edges) for name in filled.models)),
         )
         # the client fills in the values: the server takes several statements at once only without any
         psycopg.ClientCursor(state.database.connection).execute(QUEUED, {"each": tasks // models, "tasks": tasks})
         state.close()
-        return made
+        return filled
 
     def open(self) -> State:
         return State.open(self.dsn, self.schema, migrate=False)
@@ -144,31 +144,31 @@ def work(
     ways: Sequence[str],
     seconds: float,
     start: Barrier,
-    told: multiprocessing.Queue[dict[str, Run]],
+    answers: multiprocessing.Queue[dict[str, Run]],
 ) -> None:
     """One worker: a process with a connection of its own, until its time is over or no task is left."""
     state, worker = filled.open(), f"bench-{uuid4().hex[:8]}"
     turns = {way: WAYS[way](state, worker, filled.models) for way in ways}
-    found = {way: Run() for way in ways}
+    runs = {way: Run() for way in ways}
     for _ in range(SLICES):
         # the ways take turns in short slices, so that whatever else the machine does slows both
         for way, turn in turns.items():
             start.wait(PATIENCE_SECONDS)
-            found[way].add(turn, seconds / SLICES)
-    told.put(found)
+            runs[way].add(turn, seconds / SLICES)
+    answers.put(runs)
     state.close()
 
 
-def together(filled: Filled, ways: Sequence[str], workers: int, seconds: float) -> dict[str, list[Run]]:
+def measured_runs(filled: Filled, ways: Sequence[str], workers: int, seconds: float) -> dict[str, list[Run]]:
     """By way, what each worker did in its slices of it."""
-    start, told = SPAWN.Barrier(workers), SPAWN.Queue()
-    hands = [SPAWN.Process(target=work, args=(filled, ways, seconds, start, told)) for _ in range(workers)]
+    start, answers = SPAWN.Barrier(workers), SPAWN.Queue()
+    hands = [SPAWN.Process(target=work, args=(filled, ways, seconds, start, answers)) for _ in range(workers)]
     for hand in hands:
         hand.start()
-    found: list[dict[str, Run]] = [told.get(timeout=PATIENCE_SECONDS) for _ in hands]
+    measured: list[dict[str, Run]] = [answers.get(timeout=PATIENCE_SECONDS) for _ in hands]
     for hand in hands:
         hand.join()
-    return {way: [one[way] for one in found] for way in ways}
+    return {way: [runs[way] for runs in measured] for way in ways}
 
 
 COLUMNS = (
@@ -188,15 +188,15 @@ COLUMNS = (
 
 def measured(dsn: str, models: int, tasks: int, workers: int, seconds: float) -> list[list[object]]:
     """Both queues with the same workers and as many tasks."""
-    found = together(Filled.new(dsn, models, tasks), tuple(WAYS), workers, seconds)
+    measured = measured_runs(Filled.new(dsn, models, tasks), tuple(WAYS), workers, seconds)
     # every worker is at it for as long: the sum of their rates is the rate of all
-    rates = {way: sum(len(run.done) / run.seconds for run in runs) for way, runs in found.items()}
+    rates = {way: sum(len(run.done) / run.seconds for run in runs) for way, runs in measured.items()}
     rows: list[list[object]] = []
-    for way, runs in found.items():
+    for way, runs in measured.items():
         claims = [taken * 1000 for run in runs for taken in run.claims]
         completions = [taken * 1000 for run in runs for taken in run.completions]
         figures = [percentile(taken, share) for taken in (claims, completions) for share in (0.5, 0.99)]
-        row = [models, tasks, workers, way, len(claims), round(rates[way]), *(f"{one:.2f}" for one in figures)]
+        row = [models, tasks, workers, way, len(claims), round(rates[way]), *(f"{figure:.2f}" for figure in figures)]
         rows.append([*row, f"{rates[way] / rates['bare']:.2f}"])
     return rows
 
@@ -205,9 +205,9 @@ def doubled(dsn: str, models: int, tasks: int, workers: int) -> list[object]:
     """Let many workers empty the queue; how often was a task done twice, for the workers and for the database?"""
     filled = Filled.new(dsn, models, tasks)
     began = time.monotonic()
-    runs = together(filled, ("penstock",), workers, PATIENCE_SECONDS)["penstock"]
+    runs = measured_runs(filled, ("penstock",), workers, PATIENCE_SECONDS)["penstock"]
     seconds = time.monotonic() - began
-    done = Counter(one for run in runs for one in run.done)
+    done = Counter(task for run in runs for task in run.done)
     state = filled.open()
     asked = (
         "select count(*), count(distinct task), (select count(*) from coverage), count(distinct worker) from attempt"

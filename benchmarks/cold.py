@@ -114,8 +114,8 @@ def measured(folder: Path, runs: int) -> list[tuple[object, ...]]:
 
 
 def _row(name: str, when: str, costs: list[Cost], bare: list[Cost]) -> tuple[object, ...]:
-    cpu, walls = min(one.cpu for one in costs), [one.wall for one in costs]
-    ratio = cpu / min(one.cpu for one in bare)
+    cpu, walls = min(cost.cpu for cost in costs), [cost.wall for cost in costs]
+    ratio = cpu / min(cost.cpu for cost in bare)
     return (name, when, f"{min(walls):.3f}", f"{statistics.median(walls):.3f}", f"{cpu:.3f}", f"{ratio:.1f}")
 
 

@@ -66,7 +66,7 @@ def staged(root: Path, job: Job) -> Staged:
     )
 
 
-def one(root: Path, number: int) -> tuple[float, float, float]:
+def timed_commit(root: Path, number: int) -> tuple[float, float, float]:
     """Milliseconds to publish one more, to open the table and to find the files of one chunk in it."""
     job = job_at(root, number)
     ready = staged(root, job)
@@ -95,7 +95,7 @@ def main() -> None:
         root = place / "table"
         took: list[tuple[float, float, float]] = []
         for number in range(count):
-            took.append(one(root, number))
+            took.append(timed_commit(root, number))
             if (number + 1) % (count // 10) == 0:
                 table = DeltaTable(str(root))
                 files = sum(1 for _ in root.rglob("*.parquet")) - sum(

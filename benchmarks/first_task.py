@@ -47,10 +47,10 @@ def main() -> None:
             ("next process, first to do tasks", "tasks"),
             ("every process after that", "tasks"),
         ):
-            row, told = _measured(root, name, what)
+            row, tasks = _measured(root, name, what)
             rows.append(row)
             steps += [
-                [name, number + 1, *(f"{told[number][step]:.2f}" for step in STEPS)] for number in range(len(told))
+                [name, number + 1, *(f"{tasks[number][step]:.2f}" for step in STEPS)] for number in range(len(tasks))
             ]
     columns = ("process", "start s", "first task s", "warm task s", "first / warm", "start + first / warm", "CPU s")
     report("First task of a process", columns, rows, options.json)
@@ -63,8 +63,8 @@ def _measured(root: Path, name: str, what: str) -> tuple[list[object], list[dict
     said = subprocess.run(
         [sys.executable, __file__, "--child", what, str(root)], check=True, capture_output=True, text=True
     ).stdout
-    told = json.loads(said.splitlines()[-1])
-    start, tasks = told["start"], told["tasks"]
+    answer = json.loads(said.splitlines()[-1])
+    start, tasks = answer["start"], answer["tasks"]
     if not tasks:
         return [name, f"{start:.1f}", "", "", "", "", f"{_cpu_seconds() - before:.0f}"], []
     first, *others = (sum(task.values()) for task in tasks)

@@ -91,7 +91,7 @@ def repaired(state: State, number: int) -> bool:
 
 def measured(root: Path, state: State, times: int, pause: float) -> dict[str, list[list[float]]]:
     """By kind, the parts of each time; the pauses let the source rest a little, as sources do."""
-    found: dict[str, list[list[float]]] = {"new rows": [], "a late row": []}
+    delays: dict[str, list[list[float]]] = {"new rows": [], "a late row": []}
     wait(state, lambda: reached(state, STEP))
     end = STEP
     for turn in range(times):
@@ -100,13 +100,13 @@ def measured(root: Path, state: State, times: int, pause: float) -> dict[str, li
         land(root, range(end, end + STEP))
         end += STEP
         wait(state, lambda end=end: reached(state, end))  # type: ignore[misc]
-        found["new rows"].append(parts(state, began))
+        delays["new rows"].append(parts(state, began))
         time.sleep(pause + 0.37 * (turn % 5))
         began = datetime.now(UTC)
         land(root, range(turn, turn + 1))
         wait(state, lambda turn=turn: repaired(state, turn + 1))  # type: ignore[misc]
-        found["a late row"].append(parts(state, began))
-    return found
+        delays["a late row"].append(parts(state, began))
+    return delays
 
 
 def parts(state: State, began: datetime) -> list[float]:
@@ -129,13 +129,13 @@ def main() -> None:
             process = subprocess.Popen(command, cwd=root, stdout=log, stderr=subprocess.STDOUT)
             try:
                 with open_workspace(root, os.environ) as workspace:
-                    found = measured(root, workspace.state, times, pause)
+                    delays = measured(root, workspace.state, times, pause)
             finally:
                 process.terminate()
                 process.wait(60)
     rows = [
-        [kind, name, *(f"{percentile([one[i] for one in each], share):.2f}" for share in (0.5, 0.9))]
-        for kind, each in found.items()
+        [kind, name, *(f"{percentile([delay[i] for delay in each], share):.2f}" for share in (0.5, 0.9))]
+        for kind, each in delays.items()
         for i, name in enumerate(NAMES)
     ]
     columns = ("what", "part", "seconds p50", "p90")

@@ -56,15 +56,15 @@ def build(root: Path) -> None:
 
 def processes() -> dict[int, tuple[str, int]]:
     """By pid: the program's name and its parent's pid."""
-    found = {}
+    alive = {}
     for place in Path("/proc").iterdir():
         if place.name.isdigit():
             try:
                 name, rest = (place / "stat").read_text().split("(", 1)[1].rsplit(")", 1)
             except OSError:  # it has just ended
                 continue
-            found[int(place.name)] = (name, int(rest.split()[1]))
-    return found
+            alive[int(place.name)] = (name, int(rest.split()[1]))
+    return alive
 
 
 def below(pid: int) -> Iterator[int]:
@@ -72,17 +72,17 @@ def below(pid: int) -> Iterator[int]:
     alive = processes()
     todo = [pid]
     while todo:
-        one = todo.pop()
-        yield one
-        todo += [child for child, (_, parent) in alive.items() if parent == one]
+        process = todo.pop()
+        yield process
+        todo += [child for child, (_, parent) in alive.items() if parent == process]
 
 
 def cpu_seconds(pid: int) -> float:
     """Of a process and its children, those that have ended and were waited for included."""
     total = 0
-    for one in below(pid):
+    for process in below(pid):
         try:
-            fields = Path(f"/proc/{one}/stat").read_text().rsplit(")", 1)[1].split()
+            fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
         except OSError:
             continue
         total += sum(int(ticks) for ticks in fields[11:15])
@@ -118,8 +118,8 @@ def measured(root: Path, seconds: float, settle_seconds: float) -> list[list[obj
             code = process.wait(60)
     assert code == 0, (root / "up.log").read_text()
     return [
-        [name, round(taken), f"{one:.2f}", f"{one / taken * 60:.2f}", f"{one / taken:.2%}", spark]
-        for name, one in used.items()
+        [name, round(taken), f"{cpu:.2f}", f"{cpu / taken * 60:.2f}", f"{cpu / taken:.2%}", spark]
+        for name, cpu in used.items()
     ]
 
 

@@ -135,11 +135,11 @@ class Shop:
         )
         write_deltalake(self.landing, table, mode="append")
 
-    def late(self, again: int = 0) -> int:
+    def late(self, hours_later: int = 0) -> int:
         """One row in a thousand of all, in one hour of long ago."""
         count = max(self.rows // SHARE, 1)
         numbers = pa.array(range(2 * self.rows, 2 * self.rows + count), pa.int64())
-        hour = START + (self.hours // 4 + again) * HOUR
+        hour = START + (self.hours // 4 + hours_later) * HOUR
         self._append(numbers, pc.add(_remainder(numbers, HOUR), hour))
         return count
 
@@ -223,7 +223,10 @@ def in_process(shop: Shop, first: bool) -> Cost:
 
 
 def measured(
-    shop: Shop, act: Callable[[Shop, bool], Cost], start: Callable[[Shop], float], more: Callable[[Shop], float]
+    shop: Shop,
+    act: Callable[[Shop, bool], Cost],
+    start: Callable[[Shop], float],
+    measure_another: Callable[[Shop], float],
 ) -> list[list[object]]:
     """One row per case; the first is what all are compared with."""
     cases: list[tuple[str, int, Cost]] = []
@@ -234,7 +237,7 @@ def measured(
     case("full build", shop.rows)
     case("nothing changed", 0)
     case("late in one old hour", shop.late())
-    again = more(shop)  # before its source is rearranged by updates
+    warm = measure_another(shop)  # before its source is rearranged by updates
     case("amended in all hours", shop.amended(7))
     shop.feed()
     case("amended in all hours, change feed", shop.amended(8))
@@ -245,9 +248,9 @@ def measured(
         figures = [f"{value:.2f}" for value in (cost.look_cpu, cost.run_cpu, cost.cpu, cost.wall)]
         aside = f"{(cost.cpu - begun) / (full.cpu - begun):.3f}" if cost.intervals else ""
         rows.append([name, changed, cost.intervals, *figures, f"{cost.cpu / full.cpu:.3f}", aside])
-    if again:
-        of_full = [f"{again / whole:.3f}" for whole in (full.cpu, full.cpu - begun)]
-        rows.append(["one more late hour in a process", shop.rows // SHARE, 4, "", "", f"{again:.2f}", "", *of_full])
+    if warm:
+        of_full = [f"{warm / whole:.3f}" for whole in (full.cpu, full.cpu - begun)]
+        rows.append(["one more late hour in a process", shop.rows // SHARE, 4, "", "", f"{warm:.2f}", "", *of_full])
     return rows
 
 

@@ -58,14 +58,14 @@ def main() -> None:
         with open_workspace(root, os.environ) as workspace:
             apply(workspace)
             observe(workspace, Silent())
-        one: dict[str, float] = {}
+        of_one_part: dict[str, float] = {}
         for shape, held in shapes.items():
             with open_workspace(root, os.environ) as workspace:
                 cover(workspace, held)
             for name, typed in COMMANDS.items():
                 wall, cpu = min(command(root, *typed) for _ in range(3))
-                one.setdefault(name, cpu)
-                rows.append([name, shape, f"{wall:.2f}", f"{cpu:.2f}", f"{cpu / one[name]:.1f}"])
+                of_one_part.setdefault(name, cpu)
+                rows.append([name, shape, f"{wall:.2f}", f"{cpu:.2f}", f"{cpu / of_one_part[name]:.1f}"])
         os.environ["PENSTOCK_PG_LINGER"] = "0"
         command(root, "status")
     report("covered in many parts", ("command", "coverage", "wall s", "CPU s", "of one part"), rows, options.json)

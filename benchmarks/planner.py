@@ -74,12 +74,12 @@ COLUMNS = ("case", "orders", "chunks", "plan ms", "explain ms", "recheck ms", "g
 
 
 def measured(name: str, seen: Observation) -> tuple[object, ...]:
-    orders = [one for one in plan(seen) if isinstance(one, Order)]
+    orders = [decision for decision in plan(seen) if isinstance(decision, Order)]
     at = BEGIN + 1001 * HOUR
     order = orders[0] if orders else Order("bench.child", "repair", (Interval(at, at + HOUR),), ("bench.parent",), "")
     acts = (lambda: plan(seen), lambda: explain(seen, at), lambda: recheck(seen, order), lambda: gaps(seen))
     taken = [round(milliseconds(act), 1) for act in acts]
-    return (name, len(orders), sum(len(one.chunks) for one in orders), *taken)
+    return (name, len(orders), sum(len(order.chunks) for order in orders), *taken)
 
 
 def main() -> None:

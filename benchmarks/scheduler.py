@@ -31,7 +31,7 @@ from results import arguments, report
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
-from table_eyes import TableWatcher
+from table_watcher import TableWatcher
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -174,9 +174,9 @@ def write(root: Path, shape: Shape) -> None:
     for number in range(shape.models):
         root_number, child = number % ROOTS, number >= ROOTS
         parent = f"t.r{root_number}" if child else f"raw.s{number % SOURCES}"
-        more = "" if child else 'schedules: {backfill: "off"}\n'
+        matter = "" if child else 'schedules: {backfill: "off"}\n'
         name = f"c{number}" if child else f"r{number}"
-        text = f"---\nposition: n\ninterval: {CHUNK}\n{more}---\nselect n from {{{{ ref('{parent}') }}}}\n"
+        text = f"---\nposition: n\ninterval: {CHUNK}\n{matter}---\nselect n from {{{{ ref('{parent}') }}}}\n"
         (root / f"models/transformations/{name}.sql").write_text(text)
 
 
@@ -217,18 +217,18 @@ class Stand:
             state.close()
 
     def cold(self, count: int) -> list[dict[str, float]]:
-        found = []
+        rounds_taken = []
         for _ in range(count):
             with self.scheduler() as scheduler:
-                found.append(self.watch.round(scheduler.round))
-        return found
+                rounds_taken.append(self.watch.round(scheduler.round))
+        return rounds_taken
 
     def warm(self, scheduler: Scheduler, count: int, before: Callable[[int], None]) -> list[dict[str, float]]:
-        found = []
+        rounds_taken = []
         for number in range(count):
             before(number)
-            found.append(self.watch.round(scheduler.round))
-        return found
+            rounds_taken.append(self.watch.round(scheduler.round))
+        return rounds_taken
 
     def nothing(self, _: int) -> None:
         return
@@ -267,10 +267,10 @@ def measured(root: Path, shape: Shape, watch: Watch, rounds: int) -> list[list[o
             rows.append(("cold start", stand.cold(min(rounds, 3)), 0))
             for name, before in cases.items():
                 waiting = _waiting(stand)
-                found = stand.warm(scheduler, rounds, before)
-                rows.append((name, found, (_waiting(stand) - waiting) // rounds))
-    idle = next(_median(found)["round"] for name, found, _ in rows if name == "nothing changed")
-    return [_row(shape.name, name, found, orders, idle) for name, found, orders in rows]
+                times = stand.warm(scheduler, rounds, before)
+                rows.append((name, times, (_waiting(stand) - waiting) // rounds))
+    idle = next(_median(times)["round"] for name, times, _ in rows if name == "nothing changed")
+    return [_row(shape.name, name, times, orders, idle) for name, times, orders in rows]
 
 
 def _waiting(stand: Stand) -> int:
@@ -281,16 +281,16 @@ def _waiting(stand: Stand) -> int:
     return int(row[0])
 
 
-def _median(found: list[dict[str, float]]) -> dict[str, float]:
+def _median(rounds: list[dict[str, float]]) -> dict[str, float]:
     """The round in the middle, so that its parts are parts of one round."""
-    return sorted(found, key=lambda one: one["round"])[len(found) // 2]
+    return sorted(rounds, key=lambda taken: taken["round"])[len(rounds) // 2]
 
 
-def _row(shape: str, name: str, found: list[dict[str, float]], orders: int, idle: float) -> list[object]:
-    middle = _median(found)
-    most = max(one["round"] for one in found)
+def _row(shape: str, name: str, rounds: list[dict[str, float]], orders: int, idle: float) -> list[object]:
+    middle = _median(rounds)
+    most = max(taken["round"] for taken in rounds)
     parts = [f"{middle[part]:.1f}" for part in (*PARTS, "plan")]
-    times = [f"{one:.0f}" for one in (middle["round"], most, middle["cpu"])]
+    times = [f"{figure:.0f}" for figure in (middle["round"], most, middle["cpu"])]
     return [shape, name, orders, f"{middle['round'] / idle:.1f}", *times, *parts]
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.runtime.place.workspace import apply
-from penstock.runtime.process.wakeup import Bell, listening
+from penstock.runtime.process.wakeup import Wakeup, listening
 from penstock.state.store import State
 from places import postgres
 from results import arguments, percentile, report
@@ -37,29 +37,29 @@ COLUMNS = ("from", "to", "times", "ms p50", "ms p99", "ms max", "ratio")
 
 def row(begin: str, end: str, taken: Sequence[float], than: float | None = None) -> list[object]:
     middle = percentile(taken, 0.5)
-    figures = (f"{one:.2f}" for one in (middle, percentile(taken, 0.99), max(taken)))
+    figures = (f"{figure:.2f}" for figure in (middle, percentile(taken, 0.99), max(taken)))
     return [begin, end, len(taken), *figures, "" if than is None else f"{middle / than:.2f}"]
 
 
-def told(dsn: str, rounds: int) -> list[list[object]]:
+def notified(dsn: str, rounds: int) -> list[list[object]]:
     """From NOTIFY to a waiting thread: through the driver alone, and as a worker waits."""
 
     def connect() -> State:
         return State.open(dsn, SCHEMA, migrate=False)
 
     caller = connect()
-    bell = Bell()
-    with _bare(connect, bell):
-        plain = _rung(caller, bell, rounds)
-    with listening(connect, bell):
-        ours = _rung(caller, bell, rounds)
+    wakeup = Wakeup()
+    with _bare(connect, wakeup):
+        plain = _woken(caller, wakeup, rounds)
+    with listening(connect, wakeup):
+        ours = _woken(caller, wakeup, rounds)
     caller.close()
     middle = percentile(plain, 0.5)
     return [row("NOTIFY", "bare LISTEN", plain, middle), row("NOTIFY", "worker awake", ours, middle)]
 
 
 @contextmanager
-def _bare(connect: Callable[[], State], bell: Bell) -> Iterator[None]:
+def _bare(connect: Callable[[], State], wakeup: Wakeup) -> Iterator[None]:
     """The least that can be done: one thread in the driver's own wait."""
     state, ended = connect(), threading.Event()
     channel = state.database.value("channel", str)
@@ -68,7 +68,7 @@ def _bare(connect: Callable[[], State], bell: Bell) -> Iterator[None]:
     def listen() -> None:
         while not ended.is_set():
             for _ in state.database.connection.notifies(timeout=0.1, stop_after=1):
-                bell.ring()
+                wakeup.wake()
 
     thread = threading.Thread(target=listen)
     thread.start()
@@ -80,21 +80,21 @@ def _bare(connect: Callable[[], State], bell: Bell) -> Iterator[None]:
         state.close()
 
 
-def _rung(caller: State, bell: Bell, rounds: int) -> list[float]:
+def _woken(caller: State, wakeup: Wakeup, rounds: int) -> list[float]:
     deadline = time.monotonic() + 10
     heard = False
     while not heard:  # until the listener listens
         assert time.monotonic() < deadline, "nobody listens"
         caller.database.run("wake")
         began = time.monotonic()
-        bell.wait(0.5)
+        wakeup.wait(0.5)
         heard = time.monotonic() - began < 0.5
-    bell.wait(0.2)
+    wakeup.wait(0.2)
     taken = []
     for _ in range(rounds):
         began = time.monotonic()
         caller.database.run("wake")
-        bell.wait(10)
+        wakeup.wait(10)
         taken.append((time.monotonic() - began) * 1000)
     return taken
 
@@ -133,7 +133,7 @@ def main() -> None:
     calls, turns = (20, 3) if options.quick else (500, 30)
     with postgres() as (root, dsn):
         trial = family(root / "together", dsn)
-        rows = told(dsn, calls)
+        rows = notified(dsn, calls)
         middle = float(str(rows[0][3]))
         with everything(trial):
             rows += started("up", followed(trial, turns), middle)

@@ -1,4 +1,4 @@
-"""Late rows, conditions and wishes as they are typed: real processes, real PostgreSQL, real Spark."""
+"""Late rows, conditions and invalidations as they are typed: real processes, real PostgreSQL, real Spark."""
 
 from __future__ import annotations
 

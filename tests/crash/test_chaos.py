@@ -21,8 +21,8 @@ import pytest
 from deltalake import DeltaTable
 from deployment import Deployment
 from network import Proxy
+from number_deployment import NumberDeployment, is_stopped
 from number_models import MODELS
-from number_world import NumberWorld, is_stopped
 from postgres_server import PostgresServer, own_server
 from processes import Resident, Residents, Role
 
@@ -54,27 +54,27 @@ def network() -> Iterator[Network]:
 
 
 @pytest.fixture
-def world(network: Network, tmp_path: Path) -> Iterator[NumberWorld]:
+def world(network: Network, tmp_path: Path) -> Iterator[NumberDeployment]:
     server, proxy = network.server, network.proxy
     State.migrated(server.dsn, SCHEMA)
     trial = Deployment(tmp_path / "project", server.dsn, SCHEMA)
     with Residents(trial, tmp_path / "logs", server.dsn_at(proxy.host, proxy.port)) as residents:
-        yield NumberWorld(trial, residents)
+        yield NumberDeployment(trial, residents)
 
 
 @pytest.fixture
-def embedded(tmp_path: Path) -> Iterator[NumberWorld]:
+def embedded(tmp_path: Path) -> Iterator[NumberDeployment]:
     """The same with the server that a project has by itself."""
     trial = Deployment(tmp_path / "project", "")
     trial.write("penstock.yml", "name: trial\ndatabases: {external: raw, transformation: t}\n")
     with Residents(trial, tmp_path / "logs") as residents:
-        yield NumberWorld(trial, residents)
+        yield NumberDeployment(trial, residents)
 
 
 class Chaos:
     """What happens, chosen by dice."""
 
-    def __init__(self, world: NumberWorld, network: Network, seed: int) -> None:
+    def __init__(self, world: NumberDeployment, network: Network, seed: int) -> None:
         self.world, self.server, self.proxy, self.began = world, network.server, network.proxy, time.monotonic()
         # one for each subject: how often rows land must not decide what happens to whom
         self.dice, self.fates, self.data = (Random(f"{seed} {subject}") for subject in ("faults", "fates", "data"))
@@ -240,7 +240,7 @@ class Chaos:
             self.residents.start(role)
 
 
-def test_schedulers_and_workers_fill_every_table_while_rows_land(world: NumberWorld) -> None:
+def test_schedulers_and_workers_fill_every_table_while_rows_land(world: NumberDeployment) -> None:
     world.models(*MODELS)
     roles = [world.residents.start(role) for role in ("scheduler", "scheduler", "worker", "worker")]
     for _ in range(3):
@@ -250,7 +250,7 @@ def test_schedulers_and_workers_fill_every_table_while_rows_land(world: NumberWo
     assert [one.terminate() for one in roles] == [0, 0, 0, 0]
 
 
-def test_processes_bring_back_the_embedded_server_that_they_lost(embedded: NumberWorld) -> None:
+def test_processes_bring_back_the_embedded_server_that_they_lost(embedded: NumberDeployment) -> None:
     def server() -> int | None:
         """Without attaching: that alone would bring it back."""
         return EmbeddedPostgres.inspect(embedded.trial.root, embedded.trial.environ).running_pid
@@ -273,7 +273,7 @@ def test_processes_bring_back_the_embedded_server_that_they_lost(embedded: Numbe
 
 @pytest.mark.timeout(SECONDS + 300)
 def test_whatever_happens_to_processes_server_and_network_every_table_is_exact(
-    world: NumberWorld, network: Network
+    world: NumberDeployment, network: Network
 ) -> None:
     seed = int(os.environ.get("PENSTOCK_SEED") or SystemRandom().randrange(10**6))
     sys.stdout.write(f"PENSTOCK_SEED={seed}\n")

@@ -23,8 +23,8 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from deployment import Deployment, commit
+from number_deployment import NumberDeployment
 from number_models import MODELS
-from number_world import NumberWorld
 from postgres_server import PostgresServer, own_server
 from processes import Resident, Residents, Role, unrest
 
@@ -77,7 +77,7 @@ class Embedded:
 class Storm:
     """What happens, chosen by dice."""
 
-    world: NumberWorld
+    world: NumberDeployment
     server: Own | Embedded
     dice: Random
     began: float = field(default_factory=time.monotonic)
@@ -213,13 +213,13 @@ def storm(request: pytest.FixtureRequest, tmp_path: Path, seed: int) -> Iterator
         trial = Deployment(root, "")
         trial.write("penstock.yml", "name: trial\ndatabases: {external: raw, transformation: t}\n")
         with Residents(trial, tmp_path / "logs") as residents:
-            yield Storm(NumberWorld(trial, residents), Embedded(trial, dice), dice)
+            yield Storm(NumberDeployment(trial, residents), Embedded(trial, dice), dice)
         return
     with own_server() as server:
         State.migrated(server.dsn, "chaos")
         trial = Deployment(root, server.dsn, "chaos")
         with Residents(trial, tmp_path / "logs") as residents:
-            yield Storm(NumberWorld(trial, residents), Own(server, dice), dice)
+            yield Storm(NumberDeployment(trial, residents), Own(server, dice), dice)
 
 
 @pytest.mark.timeout(SECONDS + QUIET_SECONDS + 300)

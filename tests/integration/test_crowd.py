@@ -105,17 +105,17 @@ def crowd(dsn: str) -> Iterator[Crowd]:
 
 def serving(crowd: Crowd, name: str, revisions: Revisions, stop: Stop) -> None:
     """One worker, as a process has it: claims here, attempts and heartbeats in threads of their own."""
-    bell = stop.bell()
+    wakeup = stop.wakeup()
     with ExitStack() as stack:
         heartbeat = stack.enter_context(Heartbeat(crowd.connect, name, {"role": "worker"}))
-        bench = AttemptContext(revisions.site, crowd.connect(), crowd.engine, no_step, heartbeat)
-        crew = WorkerPool(bench, crowd.connect, heartbeat, 1, bell.ring)
-        stack.callback(crew.close)
+        context = AttemptContext(revisions.site, crowd.connect(), crowd.engine, no_step, heartbeat)
+        pool = WorkerPool(context, crowd.connect, heartbeat, 1, wakeup.wake)
+        stack.callback(pool.close)
         selection = Selection((Pattern("t.*"),), frozenset(), 1)
         place = SimpleNamespace(worker=name, connect=crowd.connect)
-        worker = Worker(place, bench.state, selection, revisions, crew, heartbeat, crowd.metrics, lambda **_: None)  # type: ignore[arg-type]
-        stack.enter_context(listening(crowd.connect, bell))
-        worker.serve(stop, bell)
+        worker = Worker(place, context.state, selection, revisions, pool, heartbeat, crowd.metrics, lambda **_: None)  # type: ignore[arg-type]
+        stack.enter_context(listening(crowd.connect, wakeup))
+        worker.serve(stop, wakeup)
         worker.leave(10.0)
 
 
@@ -147,14 +147,14 @@ def test_twenty_workers_on_many_models_do_everything_exactly_once(crowd: Crowd) 
 
 def until_done(crowd: Crowd, stop: Stop) -> None:
     """Rounds of a scheduler until every model has all there is."""
-    scheduler, bell = crowd.scheduler(), stop.bell()
-    with listening(crowd.connect, bell):
+    scheduler, wakeup = crowd.scheduler(), stop.wakeup()
+    with listening(crowd.connect, wakeup):
         while True:
             scheduler.round()
             world = crowd.state.views.world()
             if all(one.covered.size == 40 for one in world.current.values()):
                 return
-            bell.wait(0.2)
+            wakeup.wait(0.2)
 
 
 def committed(crowd: Crowd) -> Counter[tuple[object, ...]]:
@@ -231,8 +231,8 @@ class Slow:
         self.steps += 1
         assert state.workers.heartbeat([self.lease]) == ()
         if self.steps >= most_steps:
-            bench = AttemptContext(self.revisions.site, state, self.crowd.engine, no_step, self)
-            assert work(bench, self.lease).outcome == "succeeded"
+            context = AttemptContext(self.revisions.site, state, self.crowd.engine, no_step, self)
+            assert work(context, self.lease).outcome == "succeeded"
             self.lease = None
         return True
 

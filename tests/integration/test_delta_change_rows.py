@@ -1,4 +1,4 @@
-"""Rows that came and went with rewritten files, of every type, compared as bags."""
+"""Rows that came and went with rewritten files, of every type, compared as multisets."""
 
 from __future__ import annotations
 
@@ -106,13 +106,13 @@ def spelled(value: object) -> object:
     return tuple(spelled(one) for one in value) if isinstance(value, list | tuple) else value
 
 
-def bag(table: pa.Table) -> Counter[object]:
+def multiset(table: pa.Table) -> Counter[object]:
     return Counter(spelled(row) for row in table.to_pylist())
 
 
 def difference(old: pa.Table, new: pa.Table) -> Counter[object]:
-    found = bag(new)
-    found.subtract(bag(old))
+    found = multiset(new)
+    found.subtract(multiset(old))
     return Counter({row: count for row, count in found.items() if count})
 
 

@@ -22,7 +22,7 @@ from penstock.engine.observe import changes, rewrites
 from penstock.engine.observe import deletion_vectors as vectors
 from penstock.engine.observe import file_rows as touched
 from penstock.engine.observe.changes import log_changes
-from penstock.engine.rows import changed_ranges as tally
+from penstock.engine.rows import changed_ranges
 from penstock.engine.values.files import PositionColumn
 from penstock.errors import SourceError
 from penstock.values.changes import UNCHANGED, LogChanges
@@ -461,11 +461,11 @@ def test_what_is_told_stays_small_and_loses_no_position(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), rows([0]))
     write_deltalake(str(tmp_path), rows(scattered, 0), mode="append")
     now = log_changes(str(tmp_path), N, 0, 1).changed
-    assert len(now.ranges) == tally.MOST_PARTS
+    assert len(now.ranges) == changed_ranges.MOST_PARTS
     assert all(n in now.ranges for n in scattered)
     assert now.ranges.covers(next(iter(ranges((0, 100)))))
     assert 2000 * 2000 + 1 not in now.ranges, "the widest gaps stay"
-    assert len(now.rows) <= tally.MOST_PARTS
+    assert len(now.rows) <= changed_ranges.MOST_PARTS
     assert sum(count for _, count in now.rows) == 3000
     assert all(part.start in now.ranges and part.end - 1 in now.ranges for part, _ in now.rows)
 

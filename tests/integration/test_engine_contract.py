@@ -8,17 +8,17 @@ import pytest
 from append_contract import AppendContract, AppendControls
 from arrow_engine import ArrowEngine
 from engine_contract import Controls, EngineContract
-from workbenches import DeltaBench, MemoryBench, Workbench
+from engine_harness import DeltaHarness, EngineHarness, MemoryHarness
 
 
 class TestMemoryEngine(EngineContract, AppendContract, Controls, AppendControls):
     @pytest.fixture
-    def workbench(self) -> Workbench:
-        return MemoryBench()
+    def harness(self) -> EngineHarness:
+        return MemoryHarness()
 
 
 class TestArrowEngine(EngineContract, AppendContract, Controls, AppendControls):
     @pytest.fixture
-    def workbench(self, tmp_path: Path) -> Workbench:
+    def harness(self, tmp_path: Path) -> EngineHarness:
         engine = ArrowEngine()
-        return DeltaBench(tmp_path, engine, engine)
+        return DeltaHarness(tmp_path, engine, engine)

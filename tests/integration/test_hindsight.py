@@ -61,7 +61,7 @@ def wrong(folder: Path, dsn: str, story: Story, *, feed: bool = True) -> list[st
             for one in chapter:
                 life.happen(one)
             if found := life.work():
-                return [*found, life.told()]
+                return [*found, life.story()]
     return []
 
 

@@ -41,7 +41,7 @@ def test_b_1_a_slow_worker_and_a_source_that_grows_give_no_overlapping_tasks(tri
                 for chunk in task.order.chunks
             )
             assert all(one[1] <= other[0] for one, other in pairwise(active)), active
-        assert work(life.bench, held).outcome == "succeeded"
+        assert work(life.context, held).outcome == "succeeded"
         life.work()
         trial.move_clock(200)
         life.round()

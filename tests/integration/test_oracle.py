@@ -55,29 +55,29 @@ class Trial:
         return self.engine.land(self.landing, [{"n": n, "value": n * factor} for n in positions])
 
     def look(self) -> None:
-        eyes, world = MemoryObserver(self.engine), self.state.views.world()
-        for sight in eyes.look(self.site, ["raw.numbers"], world):
+        observer, world = MemoryObserver(self.engine), self.state.views.world()
+        for sight in observer.look(self.site, ["raw.numbers"], world):
             keep(self.state.sources, sight)
-        assert eyes.audit(self.site, self.state, world) == ()
+        assert observer.audit(self.site, self.state, world) == ()
 
     def work(self, step: Step = no_step) -> int:
         """Plan and work until nothing is ready; how many tasks that took."""
         done = 0
-        bench = AttemptContext(lambda *_: self.site, self.state, self.engine, step, Sure())
+        context = AttemptContext(lambda *_: self.site, self.state, self.engine, step, Sure())
         while True:
             world = reconcile(self.state, self.site, own_worker="w").world
-            survey = Observations(self.site.graph, world)
+            observations = Observations(self.site.graph, world)
             orders = [
                 one
                 for model in self.site.graph.interval_models
-                for one in plan(survey.observation(model))
+                for one in plan(observations.observation(model))
                 if isinstance(one, Order)
             ]
             self.state.queue.enqueue(orders, {name: one.no for name, one in world.working.items()})
             lease = self.state.queue.claim("w")
             if lease is None:
                 return done
-            finished = work(bench, lease)
+            finished = work(context, lease)
             assert finished.outcome in ("succeeded", "released"), finished
             done += 1
 

@@ -12,7 +12,7 @@ from deployment import Deployment, commit
 from penstock.answers.history import task_rows
 from penstock.answers.pairs import listed
 from penstock.answers.status import status
-from penstock.cli import inspect as asking
+from penstock.cli import inspect
 from penstock.cli.options import Options
 
 WORKER = {"id", "role", "host", "pid", "slots", "tasks", "stopping", "since", "heartbeat_at"}
@@ -42,9 +42,9 @@ def options(trial: Deployment, *, as_json: bool = False) -> Options:
 
 
 def test_without_processes_no_workers_are_shown(trial: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
-    asking.status(options(trial, as_json=True), None, False)
+    inspect.status(options(trial, as_json=True), None, False)
     assert json.loads(capsys.readouterr().out)["workers"] == []
-    asking.status(options(trial), None, False)
+    inspect.status(options(trial), None, False)
     assert "worker" not in capsys.readouterr().out
 
 
@@ -64,7 +64,7 @@ def test_status_shows_who_is_up(trial: Deployment, capsys: pytest.CaptureFixture
             assert datetime.fromisoformat(worker["since"]).utcoffset() == timedelta(0)
             assert datetime.fromisoformat(worker["heartbeat_at"]).utcoffset() == timedelta(0)
         trial.execute("update worker set stopping = true, heartbeat_at = clock() - interval '9 s' where id = 'first'")
-        asking.status(options(trial), "fine", False)
+        inspect.status(options(trial), "fine", False)
         lines = capsys.readouterr().out.splitlines()
     assert lines[-3] == "1 scheduler, 1 worker:"
     assert re.fullmatch(r"  first \(pid 11\) worker, 0 of 2 tasks, heartbeat (9|1\d) s ago, stopping", lines[-2])
@@ -90,7 +90,7 @@ def test_a_task_has_its_attempts(trial: Deployment) -> None:
 
 
 def test_attempts_of_what_failed_stand_below_the_table(trial: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
-    asking.tasks(options(trial), None, True, False, False)
+    inspect.tasks(options(trial), None, True, False, False)
     lines = capsys.readouterr().out.splitlines()
     heading = next(number for number, line in enumerate(lines) if re.fullmatch(r"task \d+ t\.failing \[20, 30\)", line))
     assert re.fullmatch(
@@ -100,7 +100,7 @@ def test_attempts_of_what_failed_stand_below_the_table(trial: Deployment, capsys
 
 
 def test_what_went_well_at_once_needs_no_more_lines(trial: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
-    asking.tasks(options(trial), "fine", False, True, False)
+    inspect.tasks(options(trial), "fine", False, True, False)
     out = capsys.readouterr().out
     assert "t.fine" in out
     assert "attempt 1" not in out
@@ -108,26 +108,26 @@ def test_what_went_well_at_once_needs_no_more_lines(trial: Deployment, capsys: p
 
 
 def test_logs_are_printed_when_asked_for(trial: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
-    asking.tasks(options(trial), "fine", False, True, True)
+    inspect.tasks(options(trial), "fine", False, True, True)
     out = capsys.readouterr().out
     assert re.search(r"^  attempt 1 by \S+: succeeded after", out, re.MULTILINE)
     assert "".join(f"    {line}\n" for line in LOG.splitlines()) in out
 
 
 def test_json_has_the_logs_without_being_asked(trial: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
-    asking.tasks(options(trial, as_json=True), "fine", False, True, False)
+    inspect.tasks(options(trial, as_json=True), "fine", False, True, False)
     (row, *_) = json.loads(capsys.readouterr().out)["tasks"]
     assert row["attempts"][0]["log_tail"] == LOG
 
 
 def test_what_is_left_out_of_a_long_list_is_said(trial: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
-    asking.tasks(options(trial, as_json=True), None, False, True, False)
+    inspect.tasks(options(trial, as_json=True), None, False, True, False)
     whole = json.loads(capsys.readouterr().out)
     assert (whole["total"], whole["truncated"]) == (len(whole["tasks"]), False)
-    asking.tasks(options(trial, as_json=True), None, False, True, False, limit=1)
+    inspect.tasks(options(trial, as_json=True), None, False, True, False, limit=1)
     cut = json.loads(capsys.readouterr().out)
     assert cut == {"tasks": whole["tasks"][:1], "total": whole["total"], "truncated": True}
-    asking.tasks(options(trial), None, False, True, False, limit=1)
+    inspect.tasks(options(trial), None, False, True, False, limit=1)
     assert f"showing the newest 1 of {whole['total']}; --limit shows more" in capsys.readouterr().out
-    asking.tasks(options(trial), None, False, True, False)
+    inspect.tasks(options(trial), None, False, True, False)
     assert "showing" not in capsys.readouterr().out

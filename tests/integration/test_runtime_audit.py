@@ -550,7 +550,7 @@ def test_rows_where_nothing_is_covered_wait_for_a_commit_that_is_still_to_be_ado
 
 
 def test_control_judged_up_to_that_commit_they_stay(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime_audit, "settled", lambda latest, pending, _: min([latest + 1, *pending]) - 1)
+    monkeypatch.setattr(runtime_audit, "audited_upto", lambda latest, pending, _: min([latest + 1, *pending]) - 1)
     with pytest.raises(AssertionError):
         test_rows_where_nothing_is_covered_wait_for_a_commit_that_is_still_to_be_adopted(trial, monkeypatch)
 

@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 from deployment import Deployment
 from faults import Fault, Killed, raising
 from py4j.protocol import Py4JNetworkError
-from residents import everything, residing, until
+from residents import everything, serving, until
 
 from penstock.engine.commit.publish import FileSetChanged
 from penstock.engine.observe import changes, delta_log
@@ -182,7 +182,7 @@ def test_whatever_the_engine_raises_under_up_fails_its_attempt_only(hostile: Dep
 @pytest.mark.parametrize("hostile", [SOME], indirect=True, ids=[""])
 def test_whatever_the_engine_raises_in_a_worker_fails_its_attempt_only(hostile: Deployment) -> None:
     applied(hostile)
-    with residing(hostile, roles.scheduler) as planning, residing(hostile, roles.worker) as working:
+    with serving(hostile, roles.scheduler) as planning, serving(hostile, roles.worker) as working:
         until(hostile, done(SOME))
     assert (planning.error, working.error) == (None, None)
     assert_all_is_well(hostile, SOME)

@@ -13,7 +13,7 @@ from inline_vectors import delete_by_vector
 
 from penstock.engine.observe import changes
 from penstock.engine.observe import file_rows as touched
-from penstock.planner.change import source_changes as noticing
+from penstock.planner.change import source_changes
 from penstock.planner.change.source_changes import judged
 from penstock.runtime.observe.sources import Observer, Sight
 from penstock.runtime.redo.rerun import record, request
@@ -199,8 +199,8 @@ def test_b_5_a_first_row_that_moves_up_causes_no_work(trial: Deployment) -> None
 def test_control_without_the_rule_for_retention_history_is_emptied(
     trial: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def all_counts(found: changes.LogChanges, *_: object) -> noticing.SourceChanges:
-        return noticing.SourceChanges(Changed(found.ranges), None)
+    def all_counts(found: changes.LogChanges, *_: object) -> source_changes.SourceChanges:
+        return source_changes.SourceChanges(Changed(found.ranges), None)
 
     monkeypatch.setattr("penstock.runtime.observe.sources.judged", all_counts)
     table(trial).delete("n < 50")
@@ -474,6 +474,6 @@ def test_what_was_read_of_a_source_reaches_beyond_what_was_made_of_it(trial: Dep
         numbers = graph.models["raw.numbers"]
         assert isinstance(numbers, Source)
         assert world.working["t.wide"].covered == ranges((0, 100))
-        assert noticing.consumed(numbers, graph, world) == ranges((-5, 120))
-        assert noticing.newest(numbers, graph, world, 15).ranges == ranges((105, 120))
-        assert noticing.newest(numbers, graph, world, 0) == UNCHANGED
+        assert source_changes.consumed(numbers, graph, world) == ranges((-5, 120))
+        assert source_changes.newest(numbers, graph, world, 15).ranges == ranges((105, 120))
+        assert source_changes.newest(numbers, graph, world, 0) == UNCHANGED

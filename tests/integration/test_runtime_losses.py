@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from arrow_engine import ArrowEngine
 from deployment import Deployment
-from residents import residing, until
+from residents import serving, until
 
 from penstock.engine.stage.staged import Staged
 from penstock.engine.values.job import Job, Step
@@ -60,10 +60,10 @@ class Mortal(ArrowEngine):
 
 def two_workers_lose_their_spark(trial: Deployment) -> list[str | None]:
     """How their attempts of the same task ended."""
-    with residing(trial, roles.scheduler):
+    with serving(trial, roles.scheduler):
         for turn in (1, 2):
             mortal = replace(trial, engine=Mortal())
-            with residing(mortal, roles.worker) as worker:
+            with serving(mortal, roles.worker) as worker:
                 assert worker.stop.wait(30)
             assert isinstance(worker.error, SparkError)
             until(trial, lambda world: not world.work["t.copy"].running)
@@ -82,7 +82,7 @@ def test_a_task_that_takes_spark_with_it_twice_is_set_aside(trial: Deployment) -
 
 def test_a_task_that_was_set_aside_is_done_after_its_pause_without_anybodys_help(trial: Deployment) -> None:
     two_workers_lose_their_spark(trial)
-    with residing(trial, roles.up):
+    with serving(trial, roles.up):
         trial.move_clock(31)
         until(trial, lambda world: world.current["t.copy"].covered == ranges((0, 10)))
     assert trial.status("t.copy")["health"] == "ok"
@@ -123,17 +123,17 @@ class Deaf(Queue):
 
 def claimed_twice(trial: Deployment) -> Lease | None:
     """What a worker gets that asks again after an answer was lost."""
-    with residing(trial, roles.scheduler):
+    with serving(trial, roles.scheduler):
         until(trial, lambda world: world.work["t.copy"].queued == 1)
     with trial.opened() as workspace, Heartbeat(workspace.connect, "w", {}) as heartbeat:
-        bench = AttemptContext(lambda *_: None, workspace.state, trial.engine, workspace.step, heartbeat)
-        crew = WorkerPool(bench, workspace.connect, heartbeat, 1)
+        context = AttemptContext(lambda *_: None, workspace.state, trial.engine, workspace.step, heartbeat)
+        pool = WorkerPool(context, workspace.connect, heartbeat, 1)
         workspace.state.queue = Deaf(workspace.state.database)
         with pytest.raises(StateError):
-            crew.claim("w", frozenset({"t.copy"}))
+            pool.claim("w", frozenset({"t.copy"}))
         workspace.state.queue = Queue(workspace.state.database)
-        lease = crew.claim("w", frozenset({"t.copy"}))
-        crew.close()
+        lease = pool.claim("w", frozenset({"t.copy"}))
+        pool.close()
         return lease
 
 
@@ -153,7 +153,7 @@ def test_control_without_looking_for_it_the_task_waits_for_its_lease(
 
 
 def test_a_lease_that_ended_is_not_the_lease_of_the_same_task_that_came_after(trial: Deployment) -> None:
-    with residing(trial, roles.scheduler):
+    with serving(trial, roles.scheduler):
         until(trial, lambda world: world.work["t.copy"].queued == 1)
     with trial.opened() as workspace, Heartbeat(workspace.connect, "w", {}) as heartbeat:
         leases = []
@@ -183,7 +183,7 @@ def test_a_thousand_missing_intervals_are_a_few_tasks(trial: Deployment, sql: st
     trial.land("events", range(10, 10_000))
     with trial.opened() as workspace:
         apply(workspace)
-    with residing(trial, roles.up):
+    with serving(trial, roles.up):
         until(trial, lambda world: world.current["t.copy"].covered == ranges((0, 10_000)), 120)
     assert trial.rows("copy") == [(n, sum(range(n, n + 10)) * 7) for n in range(0, 10_000, 10)]
     tasks = trial.tasks("copy")

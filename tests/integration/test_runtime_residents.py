@@ -14,7 +14,7 @@ from deployment import Deployment
 from faults import Fault, Hang
 from postgres_server import own_server
 from psycopg.conninfo import make_conninfo
-from residents import covers, everything, residing, until
+from residents import covers, everything, serving, until
 
 from penstock.answers.explain import explained
 from penstock.answers.history import task_rows
@@ -114,7 +114,7 @@ def test_workers_run_what_was_applied_and_not_what_lies_on_their_disk(trial: Dep
     (other / "models/transformations/copy.sql").write_text(
         "---\nposition: n\ninterval: 10\n---\nselect n, value * 1000 as value from {{ ref('raw.events') }}\n"
     )
-    with residing(elsewhere, roles.worker), residing(elsewhere, roles.scheduler):
+    with serving(elsewhere, roles.worker), serving(elsewhere, roles.scheduler):
         until(trial, covers("copy", 20))
     assert trial.rows("copy") == [(n, n * 7) for n in range(20)]
     assert len(trial.execute("select distinct fingerprint from generation")) == 1
@@ -180,13 +180,13 @@ def test_what_does_not_end_in_time_is_handed_back_and_others_do_it(trial: Deploy
     applied(trial)
     trial.land("events", range(10))
     hang = Hang()
-    with residing(trial, roles.scheduler):
-        with residing(trial, roles.worker, Fault("staged", hang)) as stopped:
+    with serving(trial, roles.scheduler):
+        with serving(trial, roles.worker, Fault("staged", hang)) as stopped:
             assert hang.reached.wait(30)
             stopped.stop.ask()
             until(trial, lambda world: world.work["t.copy"].queued == 1)
             hang.go_on.set()
-        with residing(trial, roles.worker):
+        with serving(trial, roles.worker):
             until(trial, covers("copy", 10))
     [task] = trial.tasks("copy")
     assert (task.state, task.attempt) == ("succeeded", 2)
@@ -198,7 +198,7 @@ def test_a_running_task_is_finished_before_its_worker_stops(trial: Deployment) -
     applied(trial)
     trial.land("events", range(10))
     hang = Hang()
-    with residing(trial, roles.scheduler), residing(trial, roles.worker, Fault("staged", hang)) as stopped:
+    with serving(trial, roles.scheduler), serving(trial, roles.worker, Fault("staged", hang)) as stopped:
         assert hang.reached.wait(30)
         stopped.stop.ask()
         hang.go_on.set()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from deployment import Deployment
-from table_eyes import TableWatcher
+from table_watcher import TableWatcher
 
 from penstock.errors import BusyError
 from penstock.planner.readiness.observation import Observation

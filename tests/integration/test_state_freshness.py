@@ -231,8 +231,8 @@ def two_commits(story: Story, begin: Sequence[int], first: Sequence[int], second
     stage = Stage(story)
     for workers in (1, 2) if EVERY_ORDER else (1,):
 
-        def cast(play: Play, crew: int = workers) -> list[Actor]:
-            return [both(play), *(play.work(in_one_breath=crew > 1) for _ in range(crew))]
+        def cast(play: Play, count: int = workers) -> list[Actor]:
+            return [both(play), *(play.work(in_one_breath=count > 1) for _ in range(count))]
 
         for order in orders(6, *[4 - workers] * workers):
             if alike(order, range(1, workers + 1)):

@@ -466,8 +466,8 @@ def worked(root: Path, dsn: str, patch: pytest.MonkeyPatch, label: str, *, heard
                 heartbeat._extend()
 
         fault = Fault(label, lose_time)
-        bench = AttemptContext(lambda *_: workspace.site, workspace.state, engine, fault, heartbeat)
-        finished = work(bench, lease)
+        context = AttemptContext(lambda *_: workspace.site, workspace.state, engine, fault, heartbeat)
+        finished = work(context, lease)
         assert label in fault.seen
         covered = workspace.state.views.world().current["t.copy"].covered
     assert bool(covered) == (finished.outcome == "succeeded")

@@ -244,11 +244,11 @@ def test_consumers_of_a_table_are_asked_unless_they_read_that_snapshot(story: St
     story.state.sources.record(record(2), 1)
     story.build((10, 20), inputs=2)
     scope = ranges((0, 20))
-    asking = story.state.events.ask_consumers(news(2), scope, {"core.a": scope}, "bad file", "me", keep=False)
-    assert (asking.number, asking.asked, asking.recorded is not None) == (None, {"core.a": ranges((0, 10))}, False)
+    impact = story.state.events.ask_consumers(news(2), scope, {"core.a": scope}, "bad file", "me", keep=False)
+    assert (impact.number, impact.asked, impact.recorded is not None) == (None, {"core.a": ranges((0, 10))}, False)
     assert (story.stale(), count(story, "invalidation")) == (NOTHING, 0)
     done = story.state.events.ask_consumers(news(2), scope, {"core.a": scope}, "bad file", "me", key="k")
-    assert (done.asked, done.recorded is not None, story.stale()) == (asking.asked, False, ranges((0, 10)))
+    assert (done.asked, done.recorded is not None, story.stale()) == (impact.asked, False, ranges((0, 10)))
     for keep in (True, False):
         again = story.state.events.ask_consumers(
             news(2), scope, {"core.a": scope}, "bad file", "me", key="k", keep=keep
@@ -276,10 +276,10 @@ def test_without_snapshots_consumers_are_asked_by_the_order_of_things(story: Sto
     frontier = {"raw.events": Pin("csv", None)}
     epoch = story.state.attempts.intend(lease, frontier, None, "")
     scope = ranges((5, 25))
-    asking = story.state.events.ask_consumers(
+    impact = story.state.events.ask_consumers(
         InputChange("raw.events", None, None, None), scope, {"core.a": scope}, "", "me"
     )
-    assert asking.asked == {"core.a": ranges((5, 25))}
+    assert impact.asked == {"core.a": ranges((5, 25))}
     story.record(lease, replace(story.commit(lease, epoch), frontier=frontier))
     assert story.stale() == ranges((5, 25))
 
@@ -289,8 +289,8 @@ def test_consumers_that_were_removed_are_marked_by_what_is_known_of_them(story: 
     source, *_ = story.definitions()
     story.state.projects.apply("r2", b"", {}, (source,))
     story.state.sources.record(record(2), 1)
-    asking = story.state.events.ask_consumers(news(2), ranges((0, 5)), {}, "bad file", "me")
-    assert asking.asked == {"core.a": ranges((0, 5))}
+    impact = story.state.events.ask_consumers(news(2), ranges((0, 5)), {}, "bad file", "me")
+    assert impact.asked == {"core.a": ranges((0, 5))}
     assert open_ones(story) == 0, "nobody waits for a model that is gone"
     story.state.projects.apply("r3", b"", {}, story.definitions())
     assert story.stale() == ranges((0, 5))

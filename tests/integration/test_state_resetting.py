@@ -1,4 +1,4 @@
-"""Emptied tables, and acts that meet in the middle: wishes, answers and resets on two connections at once."""
+"""Emptied tables, and acts that meet in the middle: invalidations, answers and resets on two connections at once."""
 
 from __future__ import annotations
 
@@ -217,10 +217,10 @@ def test_without_the_lock_on_the_key_somebody_would_be_turned_away(
     story.execute("delete from edge")
 
     def report(state: State) -> object:
-        asking = state.events.ask_consumers(
+        impact = state.events.ask_consumers(
             InputChange("raw.events", None, TABLE, 2), ranges((0, 5)), {}, "", "me", key="k"
         )
-        return asking.recorded is not None
+        return impact.recorded is not None
 
     said, _ = statements_of(meeting.one, report)
     stop_at = said.index("insert_invalidation")

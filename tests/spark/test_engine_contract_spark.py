@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from append_contract import AppendContract
 from engine_contract import EngineContract
-from workbenches import DeltaBench, Workbench
+from engine_harness import DeltaHarness, EngineHarness
 
 from penstock.engine.delta import DeltaEngine
 from penstock.engine.spark.session import Session
@@ -15,6 +15,6 @@ from penstock.engine.spark.session import Session
 
 class TestDeltaEngine(EngineContract, AppendContract):
     @pytest.fixture
-    def workbench(self, session: Session, tmp_path: Path) -> Workbench:
+    def harness(self, session: Session, tmp_path: Path) -> EngineHarness:
         engine = DeltaEngine(session, {})  # one JVM for all tests
-        return DeltaBench(tmp_path, engine.attempts, engine.questions)
+        return DeltaHarness(tmp_path, engine.attempts, engine.questions)

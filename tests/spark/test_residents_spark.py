@@ -19,7 +19,7 @@ from deployment import Deployment, commit
 from faults import Fault
 from network import Proxy
 from postgres_server import PostgresServer
-from residents import covers, residing, until
+from residents import covers, serving, until
 
 from penstock.engine.spark.session import Session
 from penstock.engine.stage.staging import group
@@ -98,7 +98,7 @@ def test_a_time_limit_stops_the_job_and_the_next_task_runs_in_the_same_session(
     trial: Deployment, session: Session
 ) -> None:
     begin(trial, sleeping(60_000), "timeout: 1s\nretries: 0")
-    with residing(trial, roles.up):
+    with serving(trial, roles.up):
         until(trial, lambda world: world.work["t.slow"].dead_tasks == 1)
         assert not jobs(session)
         goes_on(trial)
@@ -111,7 +111,7 @@ def test_a_cancelled_task_ends_its_job_within_seconds_and_its_worker_goes_on(
     trial: Deployment, session: Session
 ) -> None:
     begin(trial, sleeping(60_000))
-    with residing(trial, roles.up):
+    with serving(trial, roles.up):
         eventually(lambda: slow_runs(trial, session), 60)
         [task] = trial.tasks("slow")
         with trial.opened() as workspace:
@@ -136,10 +136,10 @@ def cut_off(
     monkeypatch.setattr(beating, "MARGIN_SECONDS", 2.0)
     steps = Fault("none", lambda: None)
     begin(trial, sleeping(60_000))
-    with Proxy("127.0.0.1", server.port) as proxy, residing(trial, roles.scheduler):
+    with Proxy("127.0.0.1", server.port) as proxy, serving(trial, roles.scheduler):
         far = copy.copy(trial)
         far.environ = {**trial.environ, "PENSTOCK_STATE": server.dsn_at(proxy.host, proxy.port)}
-        with residing(far, roles.worker, steps):
+        with serving(far, roles.worker, steps):
             eventually(lambda: slow_runs(trial, session), 60)
             steps.seen.clear()
             with trial.opened() as workspace:
@@ -214,7 +214,7 @@ def test_two_attempts_that_need_the_same_file_both_succeed(
             commit(trial.place("copy"), {"n": [5, 35], "value": [1, 1]})
 
     meeting = Meeting(append)
-    with residing(trial, roles.up, meeting):
+    with serving(trial, roles.up, meeting):
         until(trial, lambda world: world.current["t.copy"].covered == ranges((0, 40)))
         landing = DeltaTable(str(trial.landing("events")))
         landing.update({"value": "n * 9"}, predicate="n < 10 or n >= 20 and n < 30")
@@ -283,7 +283,7 @@ def _javas() -> dict[int, int]:
 def test_a_worker_whose_jvm_is_killed_ends_with_3_and_others_do_its_task_at_once(trial: Deployment) -> None:
     begin(trial, sleeping(300))
     with (
-        residing(trial, roles.scheduler),
+        serving(trial, roles.scheduler),
         Command(trial, "worker", "--models", "t.copy") as idle,
         Command(trial, "worker", "--models", "t.slow") as busy,
     ):
@@ -295,7 +295,7 @@ def test_a_worker_whose_jvm_is_killed_ends_with_3_and_others_do_its_task_at_once
         for one in (idle, busy):
             assert "Spark ended by itself" in one.text()
         eventually(lambda: attempts(trial, "slow")[0].outcome == "lost")  # not after the lease
-        with residing(trial, roles.worker):
+        with serving(trial, roles.worker):
             until(trial, covers("slow", 10))
     assert [one.outcome for one in attempts(trial, "slow")] == ["lost", "succeeded"]
     assert len(trial.tasks("slow")) == 1
@@ -304,14 +304,14 @@ def test_a_worker_whose_jvm_is_killed_ends_with_3_and_others_do_its_task_at_once
 
 def test_a_stopped_worker_hands_back_what_takes_too_long_and_leaves_no_jvm(trial: Deployment) -> None:
     begin(trial, sleeping(300))
-    with residing(trial, roles.scheduler), Command(trial, "worker", "--models", "t.slow") as stopped:
+    with serving(trial, roles.scheduler), Command(trial, "worker", "--models", "t.slow") as stopped:
         stopped.says(" planned ")
         jvm = stopped.jvm()
         stopped.process.terminate()
         assert stopped.ends() == 0, stopped.text()
         eventually(lambda: jvm not in _javas())
         assert [one.outcome for one in attempts(trial, "slow")] == ["released"]
-        with residing(trial, roles.worker):
+        with serving(trial, roles.worker):
             until(trial, covers("slow", 10))
     assert [one.outcome for one in attempts(trial, "slow")] == ["released", "succeeded"]
     assert trial.rows("slow") == [(n, n * 7) for n in range(10)]

@@ -99,7 +99,7 @@ class Situation:
         return self._spark.sql(made)
 
 
-def bag(frame: DataFrame) -> Rows:
+def multiset(frame: DataFrame) -> Rows:
     return Counter(tuple(row) for row in frame.collect())
 
 
@@ -124,8 +124,8 @@ def examined(tables: Bench, first: int, count: int, draw: Callable[[Author], str
             single = situation.one_by_one(sql)
             common += 1
             assert kinds(many) == kinds(single), (seed, sql)
-            expected = bag(single)
-            assert bag(many) == expected, (seed, sql)
+            expected = multiset(single)
+            assert multiset(many) == expected, (seed, sql)
             rows += bool(expected)
     return common, rows
 

@@ -94,7 +94,7 @@ class Account:
 
     @property
     def held(self) -> list[Lease]:
-        return [one.lease for one in self.entries if one.lease]
+        return [entry.lease for entry in self.entries if entry.lease]
 
     def holds(self, lease: Lease) -> bool:
         return self.tasks[lease.task].lease == lease
@@ -125,38 +125,44 @@ class Account:
         """The database says what the account says, and nothing that may never be."""
         assert violations(self.story.state.database.connection) == []
         assert max((len(tokens) for tokens in self.accepted.values()), default=0) <= 1, "accepted twice"
-        found = {
+        stored = {
             (id_, state, attempt, token, expires)
             for id_, state, attempt, token, expires in self.story.execute(
                 "select id, state, attempt, lease_token, "
                 "extract(epoch from lease_expires_at - timestamptz '2026-01-01 00:00:00+00')::float8 from task"
             )
         }
-        assert found == {
-            (one.id, one.state, one.attempt, one.lease and one.lease.token, one.expires if one.lease else None)
-            for one in self.entries
+        assert stored == {
+            (
+                entry.id,
+                entry.state,
+                entry.attempt,
+                entry.lease and entry.lease.token,
+                entry.expires if entry.lease else None,
+            )
+            for entry in self.entries
         }
         outcomes = self.story.execute(
             "select task, array_agg(outcome order by n) from attempt group by task order by task"
         )
-        assert outcomes == [(one.id, one.outcomes) for one in self.entries if one.outcomes]
+        assert outcomes == [(entry.id, entry.outcomes) for entry in self.entries if entry.outcomes]
         held = folding.read(self.story.state.database, self.builds, {})
-        assert {no: (one.covered, one.stale) for no, one in held.items()} == {
-            no: (one.covered, one.stale) for no, one in self.builds.items()
+        assert {no: (build.covered, build.stale) for no, build in held.items()} == {
+            no: (build.covered, build.stale) for no, build in self.builds.items()
         }
-        assert not any(one.stale - one.covered for one in held.values())
+        assert not any(build.stale - build.covered for build in held.values())
 
     # what follows from an act
 
     def _due(self, models: Collection[str] | None) -> set[int]:
-        running = [one.order.model for one in self.entries if one.state == "running"]
+        running = [entry.order.model for entry in self.entries if entry.state == "running"]
         return {
-            one.id
-            for one in self.entries
-            if one.state in ("queued", "retrying")
-            and one.run_after <= self.now
-            and running.count(one.order.model) < MAX_INFLIGHT
-            and (models is None or one.order.model in models)
+            entry.id
+            for entry in self.entries
+            if entry.state in ("queued", "retrying")
+            and entry.run_after <= self.now
+            and running.count(entry.order.model) < MAX_INFLIGHT
+            and (models is None or entry.order.model in models)
         }
 
     def _ended_badly(self, entry: Entry, lease: Lease, error_class: str) -> str:
@@ -212,7 +218,7 @@ class Account:
         new = self.story.execute(
             "select id, generation, chunks, split_from from task where id <> all (%s) order by id", list(self.tasks)
         )
-        assert [(tuple(row[2]), row[3]) for row in new] == [(one.chunks, split_from) for one in orders]  # type: ignore[arg-type]
+        assert [(tuple(row[2]), row[3]) for row in new] == [(order.chunks, split_from) for order in orders]  # type: ignore[arg-type]
         for (id_, generation, *_), order in zip(new, orders, strict=True):
             assert isinstance(id_, int)
             assert isinstance(generation, int)

@@ -89,7 +89,7 @@ class ArrowEngine(WholeEngine):
         return find_commit(location, task, self.storage)
 
     def compare(self, job: Job, snapshot: int) -> Comparison:
-        """Compute the job's rows again and compare them, as bags, with what the table holds at a snapshot."""
+        """Compute the job's rows again and compare them, as multisets, with what the table holds at a snapshot."""
         expected = pa.concat_tables(_new_rows(job))
         stored = pa.table(DeltaTable(job.location, version=snapshot).to_pyarrow_table())
         if job.unique_key:
@@ -127,14 +127,14 @@ class ArrowEngine(WholeEngine):
         if not source_format.has_log:
             raise SourceError(f"{source_format.name} is not for this engine")
         try:
-            (found,) = answer(text, (InputRead(VIEW, location, Pin(location, snapshot)),)).to_pylist()
+            (bounds,) = answer(text, (InputRead(VIEW, location, Pin(location, snapshot)),)).to_pylist()
         except QueryError as error:
             raise SourceError(error.message) from error
-        return found["min"], found["max"]
+        return bounds["min"], bounds["max"]
 
     def query(self, sql: str, reads: Sequence[InputRead], limits: object = None) -> list[dict[str, object]]:
-        found = answer(sqlglot.transpile(sql, read="spark", write="postgres")[0], reads).to_pylist()
-        return [dict(row) for row in found]
+        rows = answer(sqlglot.transpile(sql, read="spark", write="postgres")[0], reads).to_pylist()
+        return [dict(row) for row in rows]
 
     def checkpoint(self, location: str) -> None:
         checkpoint(location, self.storage)
@@ -163,10 +163,10 @@ def answer(sql: str, reads: Sequence[InputRead]) -> pa.Table:
         views.append(f"{read.view} as ({_relation(read)})")
     heading = f"with {', '.join(views)} " if views else ""
     try:
-        found = pa.table(builder.execute(f"{heading}select * from ({sql}\n)").read_all())
+        answered = pa.table(builder.execute(f"{heading}select * from ({sql}\n)").read_all())
     except Exception as error:
         raise QueryError(str(error).split("\n", 1)[0]) from error
-    return found.cast(pa.schema([pa.field(f.name, _storable(f.type)) for f in found.schema]))
+    return answered.cast(pa.schema([pa.field(f.name, _storable(f.type)) for f in answered.schema]))
 
 
 def _storable(kind: pa.DataType) -> pa.DataType:
@@ -192,7 +192,7 @@ def _condition(read: InputRead) -> str:
 
 def _new_rows(job: Job) -> list[pa.Table]:
     """What every rendering gives inside its interval; a row outside is the query's fault unless it looks beyond."""
-    found = []
+    tables = []
     for rendering in job.renderings:
         rows = answer(rendering.sql, rendering.inputs)
         if job.position.name not in rows.column_names:
@@ -201,8 +201,8 @@ def _new_rows(job: Job) -> list[pa.Table]:
         check_key(job, inside.column_names)
         if not job.cut and inside.num_rows != rows.num_rows:
             raise QueryError(f"{job.model}: {rows.num_rows - inside.num_rows} rows lie outside of {rendering.scope}")
-        found.append(inside)
-    return found
+        tables.append(inside)
+    return tables
 
 
 def _inside(rows: pa.Table, position: str, rendering: Rendering) -> pa.Table:
@@ -253,14 +253,14 @@ def _looked_up(staged: Staged, folder: str) -> Staged:
     types = {field["name"]: field["type"] for field in json.loads(staged.schema_json)["fields"]}
     live = searched(job, head, [(name, types[name]) for name in job.unique_key], staged.computed, None)
     field = position_field(staged.schema_json, job.position)
-    found = Lookup(job, job.unique_key, field, folder).found(staged.computed, live)
+    lookup = Lookup(job, job.unique_key, field, folder).found(staged.computed, live)
     return replace(
         staged,
         base_version=head.version,
-        files=found.files,
-        kept=found.kept,
-        replaced=found.replaced,
-        chunks=found.chunks,
+        files=lookup.files,
+        kept=lookup.kept,
+        replaced=lookup.replaced,
+        chunks=lookup.chunks,
     )
 
 
@@ -326,14 +326,14 @@ def _chunk(
     else:
         old = pa.concat_tables([_read(job.location, file.path) for file in meeting])
         before, after = (
-            _bag(job, None if table is None else _within(table, job.position.name, chunk)) for table in (old, rows)
+            _multiset(job, None if table is None else _within(table, job.position.name, chunk)) for table in (old, rows)
         )
         differs = differing(before, after) or None
         changed = before != after
     return StagedChunk(chunk, new.rows, new, changed, differs)
 
 
-def _bag(job: Job, rows: pa.Table | None) -> ChunkRows:
+def _multiset(job: Job, rows: pa.Table | None) -> ChunkRows:
     placed = [] if rows is None else zip(rows[job.position.name].to_pylist(), _plain(rows), strict=True)
     return Counter((position, repr(row)) for position, row in placed)
 
@@ -342,8 +342,8 @@ def _digest(rows: pa.Table | None) -> Digest:
     hashes = [hashlib.sha256(repr(row).encode()).digest() for row in ([] if rows is None else _plain(rows))]
     return Digest(
         len(hashes),
-        sum(int.from_bytes(one[:8], "big") for one in hashes),
-        sum(int.from_bytes(one[8:12], "big") for one in hashes),
+        sum(int.from_bytes(digest[:8], "big") for digest in hashes),
+        sum(int.from_bytes(digest[8:12], "big") for digest in hashes),
     )
 
 

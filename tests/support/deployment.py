@@ -63,9 +63,9 @@ class Deployment:
     def empty(cls, root: Path, dsn: str) -> Deployment:
         """With tables that are made once for all tests and emptied for each: that is much quicker."""
         State.migrated(dsn, SCHEMA)
-        made = cls(root, dsn)
-        made.execute(_EMPTY)
-        return made
+        deployment = cls(root, dsn)
+        deployment.execute(_EMPTY)
+        return deployment
 
     # what people write
 
@@ -74,9 +74,9 @@ class Deployment:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def source(self, name: str, more: str = "axis: number\n", location: str | None = None) -> None:
+    def source(self, name: str, settings: str = "axis: number\n", location: str | None = None) -> None:
         place = location or str(self.landing(name))
-        self.write(f"models/external/{name}.yml", f'location: "{place}"\nposition: n\n{more}')
+        self.write(f"models/external/{name}.yml", f'location: "{place}"\nposition: n\n{settings}')
 
     def model(self, name: str, sql: str, matter: str = "interval: 10") -> None:
         self.write(f"models/transformations/{name}.sql", f"---\nposition: n\n{matter}\n---\n{sql}\n")
@@ -148,8 +148,8 @@ class Deployment:
     def tasks(self, name: str | None = None) -> list[TaskRecord]:
         """All there ever were, oldest first."""
         with self.opened() as workspace:
-            found = workspace.state.history.tasks(name and f"t.{name}", False, True, 10_000)
-        return sorted(found, key=lambda task: task.id)
+            records = workspace.state.history.tasks(name and f"t.{name}", False, True, 10_000)
+        return sorted(records, key=lambda task: task.id)
 
     def chunks(self, name: str) -> list[tuple[int, int]]:
         """Every chunk that was computed and accepted, as often as it was."""
@@ -158,11 +158,11 @@ class Deployment:
 
     def most_commits(self, name: str) -> int:
         """How many commits the task has in the log that has most."""
-        found: Counter[str] = Counter()
+        commits: Counter[str] = Counter()
         for file in Path(self.place(name), "_delta_log").glob("*.json"):
             actions = [json.loads(line) for line in file.read_text().splitlines()]
-            found.update(action["txn"]["appId"] for action in actions if "txn" in action)
-        return max(found.values(), default=0)
+            commits.update(action["txn"]["appId"] for action in actions if "txn" in action)
+        return max(commits.values(), default=0)
 
     def move_clock(self, seconds: float) -> None:
         """The database's clock goes ahead, for everybody who asks for it."""

@@ -23,8 +23,8 @@ class Block:
 
     @property
     def exit_code(self) -> int:
-        found = re.fullmatch(r"exit=(\d+)", self.note)
-        return int(found[1]) if found else 0
+        match = re.fullmatch(r"exit=(\d+)", self.note)
+        return int(match[1]) if match else 0
 
     @property
     def typed(self) -> Iterator[tuple[list[str], list[str]]]:
@@ -35,8 +35,8 @@ class Block:
 
 
 def blocks_in(text: str, *languages: str) -> list[Block]:
-    found = [Block(*match) for match in FENCE.findall(text)]
-    return [block for block in found if block.language in languages] if languages else found
+    blocks = [Block(*match) for match in FENCE.findall(text)]
+    return [block for block in blocks if block.language in languages] if languages else blocks
 
 
 def blocks(document: Path, *languages: str) -> list[Block]:

@@ -118,21 +118,22 @@ class Author:
 
     def chain(self, depth: int = 0) -> str:
         """Three relations; no two of a FROM clause have a column in common but those that USING names."""
-        one, two, three = self._name(), self._name(), self._name()
+        left, middle, right = self._name(), self._name(), self._name()
         kinds = [self._random.choice(KEEPING) for _ in range(2)]
         shared = self._random.random() < 0.4
-        column, condition = ("k", "using (k)") if shared else ("k2", f"on {one}.k = {two}.k2")
+        column, condition = ("k", "using (k)") if shared else ("k2", f"on {left}.k = {middle}.k2")
         second = f"(select p as p2, k as {column}, x as x2 from {self._relation(depth - 1)})"
         common, last = self._random.choice(
-            ((column, f"using ({column})"), ("x2", "using (x2)"), ("x3", f"on {two}.x2 = {three}.x3"))
+            ((column, f"using ({column})"), ("x2", "using (x2)"), ("x3", f"on {middle}.x2 = {right}.x3"))
         )
         other = "x3" if common in ("k", "k2") else "k3"
         columns = f"p as p3, k as {common}, x as {other}" if other == "x3" else f"p as p3, k as {other}, x as {common}"
         third = f"(select {columns} from {self._relation(depth - 1)})"
         return (
-            f"select coalesce({one}.p, {two}.p2, {three}.p3) as p, coalesce({one}.x, {three}.{other}) as k, x2 as x "
-            f"from {self._relation(depth)} {one} {kinds[0]} {second} {two} {condition} "
-            f"{kinds[1]} {third} {three} {last}"
+            f"select coalesce({left}.p, {middle}.p2, {right}.p3) as p, "
+            f"coalesce({left}.x, {right}.{other}) as k, x2 as x "
+            f"from {self._relation(depth)} {left} {kinds[0]} {second} {middle} {condition} "
+            f"{kinds[1]} {third} {right} {last}"
         )
 
     def _set(self, depth: int) -> str:

@@ -24,7 +24,7 @@ from penstock.runtime.serve.run import run
 from penstock.values.intervals import IntervalSet
 
 Row = tuple[int, ...]
-Bag = Counter[Row]
+Multiset = Counter[Row]
 Kind = Literal["fresh", "late", "early", "update", "delete", "expire", "cut", "empty", "rewrite", "replace", "restore",
                "compact", "merge", "spare", "notes", "rerun", "invalidate"]  # fmt: skip
 Happening = tuple[Kind, int, int, int]
@@ -73,7 +73,7 @@ class Touched:
     """The positions whose rows some commit changed."""
 
     really: set[int] = field(default_factory=set)
-    told: set[int] = field(default_factory=set)
+    announced: set[int] = field(default_factory=set)
     """With the whole of chunks that had no row before."""
 
 
@@ -82,7 +82,7 @@ class Table:
     """One table as it was when it was last looked at."""
 
     snapshot: int = -1
-    rows: Bag = field(default_factory=Counter)
+    rows: Multiset = field(default_factory=Counter)
     ever: set[Row] = field(default_factory=set)
     """All rows that it ever had."""
 
@@ -90,16 +90,16 @@ class Table:
         """Go on to a snapshot, commit by commit."""
         touched = Touched()
         for snapshot in range(self.snapshot + 1, (DeltaTable(place).version() if upto is None else upto) + 1):
-            found = _bag(DeltaTable(place, version=snapshot).to_pyarrow_table())
-            new = differing(self.rows, found)
+            rows = _multiset(DeltaTable(place, version=snapshot).to_pyarrow_table())
+            new = differing(self.rows, rows)
             touched.really |= new
             filled = {n - n % size for n in new} - {row[0] - row[0] % size for row in self.rows}
-            touched.told |= new | {n for cell in filled for n in range(cell, cell + size)}
-            self.rows, self.snapshot = found, snapshot
-            self.ever |= found.keys()
+            touched.announced |= new | {n for cell in filled for n in range(cell, cell + size)}
+            self.rows, self.snapshot = rows, snapshot
+            self.ever |= rows.keys()
         return touched
 
-    def within(self, low: int, high: int) -> Bag:
+    def within(self, low: int, high: int) -> Multiset:
         return Counter({row: count for row, count in self.rows.items() if low <= row[0] < high})
 
 
@@ -263,10 +263,10 @@ class Hindsight:
         touched = self._look()
         waiting = self._hold()
         self.outlived |= {c for c in self.before_covered.get("copy", ()) if c < (self.expired or c)}
-        found = [*self._wrong(done), *self._wrong_work(done, touched, waiting)]
+        problems = [*self._wrong(done), *self._wrong_work(done, touched, waiting)]
         self.outlived -= {cell for cell in done["copy"] if not self.frozen("copy", cell)}
         self._remember()
-        return found
+        return problems
 
     def _done(self) -> dict[str, Counter[int]]:
         """By model: how often each chunk was computed."""
@@ -285,16 +285,16 @@ class Hindsight:
         """By table: the positions whose rows any commit changed since the last look."""
         world = self.workspace.state.views.world()
         self.expired = world.sources["raw.numbers"].expired_pos
-        self.before = {name: Table(one.snapshot, one.rows) for name, one in self.tables.items()}
+        self.before = {name: Table(table.snapshot, table.rows) for name, table in self.tables.items()}
         touched = {}
         for name in SOURCES:
             record = world.sources[f"raw.{name}"]
             touched[name] = self._table(name).read(str(self.trial.landing(name)), record.snapshot)
         for name in MODELS:
-            one = world.current.get(f"t.{name}")
-            if one is not None and one.accepted_snapshot is not None:
+            generation = world.current.get(f"t.{name}")
+            if generation is not None and generation.accepted_snapshot is not None:
                 touched[name] = self._table(name).read(
-                    self.workspace.site.table(one.location), one.accepted_snapshot, SIZES[name]
+                    self.workspace.site.table(generation.location), generation.accepted_snapshot, SIZES[name]
                 )
         return touched
 
@@ -305,11 +305,11 @@ class Hindsight:
         """Note what every model covers; what had to wait until now."""
         world, waiting = self.workspace.state.views.world(), self.stale
         for name, size in SIZES.items():
-            one = world.current.get(f"t.{name}")
+            generation = world.current.get(f"t.{name}")
             self.covered[name] = (
-                {c for part in one.covered for c in range(part.start, part.end, size)} if one else set()
+                {c for part in generation.covered for c in range(part.start, part.end, size)} if generation else set()
             )
-            stale = {n for part in one.stale for n in range(part.start, part.end)} if one else set()
+            stale = {n for part in generation.stale for n in range(part.start, part.end)} if generation else set()
             self.stale = self.stale | {name: self._cells(name, stale)}
         return waiting
 
@@ -330,7 +330,7 @@ class Hindsight:
                 yield f"{name}: {sorted(stale)} are still stale"
         yield from self._incomplete()
 
-    def _wanted(self, name: str, cell: int, done: Mapping[str, Counter[int]]) -> Bag:
+    def _wanted(self, name: str, cell: int, done: Mapping[str, Counter[int]]) -> Multiset:
         stays = name == "copy" and cell in self.outlived and not done[name][cell]
         return self._kept(name, cell) if stays else self._expected(name, cell)
 
@@ -343,16 +343,16 @@ class Hindsight:
                 if missing := {n for n in whole if n - n % SIZES[name] not in self.covered[name]}:
                     yield f"{name}: {sorted(self._cells(name, missing))} are missing"
 
-    def _said(self, cell: int, wanted: Bag, here: Bag) -> Bag:
+    def _said(self, cell: int, wanted: Multiset, here: Multiset) -> Multiset:
         """What was once said stays said; a chunk that was computed twice may have said more in between."""
         once = Counter({(n, value): 1 for n, _, value in self.tables["either"].ever})
         return wanted | self._kept("alerts", cell) | (here & once)
 
-    def _kept(self, name: str, cell: int) -> Bag:
+    def _kept(self, name: str, cell: int) -> Multiset:
         before = self.before.get(name)
         return Counter() if before is None else before.within(cell, cell + SIZES[name])
 
-    def _expected(self, name: str, cell: int) -> Bag:
+    def _expected(self, name: str, cell: int) -> Multiset:
         end = cell + SIZES[name]
         match name:
             case "copy":
@@ -370,15 +370,15 @@ class Hindsight:
                 said = _mapped(self._of("either", cell, end), lambda n, _, value: (n, value))
                 return Counter({row: 1 for row in said if row[1] % 3 == 0})
 
-    def _of(self, name: str, low: int, high: int) -> Bag:
+    def _of(self, name: str, low: int, high: int) -> Multiset:
         return self._table(name).within(low, high)
 
     def _wrong_work(
         self, done: Mapping[str, Counter[int]], touched: Mapping[str, Touched], waiting: Mapping[str, set[int]]
     ) -> Iterator[str]:
         """What was computed again against what had to be."""
-        really = {name: one.really for name, one in touched.items()}
-        told = {name: one.told for name, one in touched.items()}
+        really = {name: changes.really for name, changes in touched.items()}
+        announced = {name: changes.announced for name, changes in touched.items()}
         for name in MODELS:
             had = {cell for cell in self.before_covered.get(name, set()) if not self.frozen(name, cell)}
             again = Counter({cell: count for cell, count in done[name].items() if cell in had})
@@ -390,7 +390,7 @@ class Hindsight:
                 wanted
                 | asked
                 | self.reported.get(name, set())
-                | {cell for cell in had if self._reached(name, cell, told, INPUTS[name])}
+                | {cell for cell in had if self._reached(name, cell, announced, INPUTS[name])}
             )
             if too_many := set(again) - allowed:
                 yield f"{name}: {sorted(too_many)} were computed again, and nothing below them had changed"
@@ -404,9 +404,9 @@ class Hindsight:
         before, after = LOOKS.get(name, (0, 0))
         window = range(cell - before, cell + SIZES[name] + after)
         return any(
-            position in window and not (one == "numbers" and self.expired is not None and position < self.expired)
-            for one in inputs
-            for position in touched.get(one, ())
+            position in window and not (table == "numbers" and self.expired is not None and position < self.expired)
+            for table in inputs
+            for position in touched.get(table, ())
         )
 
     def _read(self, name: str, cell: int) -> tuple[str, ...]:
@@ -420,7 +420,7 @@ class Hindsight:
 
     before_covered: dict[str, set[int]] = field(default_factory=dict)
 
-    def told(self) -> str:
+    def story(self) -> str:
         return "\n".join(self.log)
 
 
@@ -438,9 +438,9 @@ def beginning(trial: Deployment, *, feed: bool) -> Iterator[Hindsight]:
         yield Hindsight(workspace, trial)
 
 
-def differing(one: Bag, other: Bag) -> set[int]:
+def differing(first: Multiset, second: Multiset) -> set[int]:
     """The positions whose rows are not the same."""
-    return {row[0] for row in (one - other) | (other - one)}
+    return {row[0] for row in (first - second) | (second - first)}
 
 
 def _rows(positions: Iterable[int], how: int) -> pa.Table:
@@ -449,38 +449,43 @@ def _rows(positions: Iterable[int], how: int) -> pa.Table:
     return pa.table({"n": pa.array(where, pa.int64()), "value": pa.array(values, pa.int64())})
 
 
-def _bag(table: pa.Table) -> Bag:
+def _multiset(table: pa.Table) -> Multiset:
     """Rows with their position first, then the others in the order of their names."""
     names = ["n", *sorted(set(table.column_names) - {"n"})]
     return Counter(zip(*(table[name].to_pylist() for name in names), strict=True))
 
 
-def _mapped(rows: Bag, make: Callable[..., Row]) -> Bag:
-    found: Bag = Counter()
+def _mapped(rows: Multiset, make: Callable[..., Row]) -> Multiset:
+    mapped: Multiset = Counter()
     for row, count in rows.items():
-        found[make(*row)] += count
-    return found
+        mapped[make(*row)] += count
+    return mapped
 
 
 def _windowed(
-    rows: Bag, cell: range, looks: tuple[int, int], value_of: Callable[[list[int]], int], *, multiplied: bool = False
-) -> Bag:
+    rows: Multiset,
+    cell: range,
+    looks: tuple[int, int],
+    value_of: Callable[[list[int]], int],
+    *,
+    multiplied: bool = False,
+) -> Multiset:
     """One row per position; a position that has several rows is joined as often, which a sum shows."""
-    found: Bag = Counter()
+    windowed: Multiset = Counter()
     for n in {row[0] for row in rows if row[0] in cell}:
         times = sum(count for row, count in rows.items() if row[0] == n) if multiplied else 1
         seen = [row[1] for row in rows.elements() if n - looks[0] <= row[0] <= n + looks[1]]
-        found[n, value_of(seen) * times] += 1
-    return found
+        windowed[n, value_of(seen) * times] += 1
+    return windowed
 
 
-def _noted(rows: Bag, notes: Bag) -> Bag:
-    found: Bag = Counter()
+def _noted(rows: Multiset, notes: Multiset) -> Multiset:
+    noted: Multiset = Counter()
     for (n, value), count in rows.items():
         own = Counter({note[1]: many for note, many in notes.items() if note[0] == n}) or Counter({0: 1})
         for note, many in own.items():
-            found[n, note, value] += count * many
-    return found
+            noted[n, note, value] += count * many
+    return noted
 
 
 @contextmanager

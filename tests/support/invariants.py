@@ -50,4 +50,4 @@ where t.state in ('queued', 'running', 'retrying')
 
 def violations(connection: psycopg.Connection) -> list[str]:
     with connection.cursor(row_factory=scalar_row) as cursor:
-        return [str(one) for one in cursor.execute(_VIOLATIONS)]
+        return [str(row) for row in cursor.execute(_VIOLATIONS)]

@@ -39,7 +39,7 @@ def appended(job: Job, new: Rows, head: MemorySnapshot | None) -> Appended:
     """The new rows against every row that is stored."""
     at = new.columns.index(job.position.name)
     keyed = list(zip(keys_of(new.rows, new.columns, job.unique_key), new.rows, strict=True))
-    given = {(key, row[at]) for key, row in keyed}
+    computed = {(key, row[at]) for key, row in keyed}
     winners: dict[Key, Row] = {}
     for key, row in sorted(keyed, key=lambda pair: _order(pair[1], at)):
         winners.setdefault(key, row)
@@ -50,7 +50,7 @@ def appended(job: Job, new: Rows, head: MemorySnapshot | None) -> Appended:
         stays: list[Row] = []
         for key, row in zip(keys_of(file.rows, file.columns, job.unique_key), file.rows, strict=True):
             position = None if file.at is None else row[file.at]
-            if job.retract and isinstance(position, int) and position in job.scope and (key, position) not in given:
+            if job.retract and isinstance(position, int) and position in job.scope and (key, position) not in computed:
                 differs.add(position)
             else:
                 stored.add(key)
@@ -81,8 +81,8 @@ class Rule:
     def lacking(self, new: Rows, stored: Rows, scope: IntervalSet) -> tuple[list[Row], list[Row]]:
         """Given rows whose key is nowhere stored, and stored ones of the scope that should not be there."""
         at, place = new.columns.index(self.position), stored.columns.index(self.position)
-        given = [row for row in new.rows if isinstance(p := row[at], int) and p in scope]
-        keyed = list(zip(keys_of(given, new.columns, self.key), given, strict=True))
+        rows = [row for row in new.rows if isinstance(p := row[at], int) and p in scope]
+        keyed = list(zip(keys_of(rows, new.columns, self.key), rows, strict=True))
         there = list(zip(keys_of(stored.rows, stored.columns, self.key), stored.rows, strict=True))
         known = {key for key, _ in there}
         missing = {key: row for key, row in reversed(keyed) if key not in known}

@@ -102,21 +102,23 @@ class MemoryEngine(MemoryStore, WholeEngine):
         """An append against the table as it is now: what its query gave is in `computed`."""
         job, head = staged.job, self._head(staged.job.location)
         new = self._rows_of(staged, staged.computed)
-        found = appended(job, new, head)
-        runs = _sorted_into(job.scope.parts, Rows(new.columns, found.fresh), job.position.name)
+        appended_rows = appended(job, new, head)
+        runs = _sorted_into(job.scope.parts, Rows(new.columns, appended_rows.fresh), job.position.name)
         files = [self._write(job, f"{folder}/f{n}", Rows(new.columns, runs[part])) for n, part in enumerate(runs)]
         kept = [
             self._write(job, f"{folder}/k{number}", Rows(file.columns, rows))
-            for number, (file, rows) in enumerate(found.left)
+            for number, (file, rows) in enumerate(appended_rows.left)
         ]
         counts = _sorted_into(job.chunks, new, job.position.name)
-        differs = {chunk: places(p for p in found.differs if chunk.start <= p < chunk.end) for chunk in job.chunks}
+        differs = {
+            chunk: places(p for p in appended_rows.differs if chunk.start <= p < chunk.end) for chunk in job.chunks
+        }
         return replace(
             staged,
             base_version=head.version if head else None,
             files=tuple(file for file in files if file is not None),
             kept=tuple(file for file in kept if file is not None),
-            replaced=tuple(file.path for file, _ in found.left),
+            replaced=tuple(file.path for file, _ in appended_rows.left),
             chunks=tuple(
                 StagedChunk(chunk, len(counts[chunk]), None, bool(differs[chunk]), differs[chunk] or None)
                 for chunk in job.chunks
@@ -140,9 +142,9 @@ class MemoryEngine(MemoryStore, WholeEngine):
                 head = self._created(staged)
                 step("table created")
             step("head loaded")
-            found = self.find_commit(job.location, job.task)
-            if found is not None:
-                return found
+            commit = self.find_commit(job.location, job.task)
+            if commit is not None:
+                return commit
             changed = moved(head, staged)
             if changed is not None:
                 return changed
@@ -155,8 +157,8 @@ class MemoryEngine(MemoryStore, WholeEngine):
         """What the log holds of a task; None when the task never committed."""
         with self._lock:
             table = self._tables.get(location)
-            found = table.commits.get(task) if table else None
-        return None if found is None else replace(found, adopted=True)
+            commit = table.commits.get(task) if table else None
+        return None if commit is None else replace(commit, adopted=True)
 
     def cancel(self, task: UUID, attempt: int) -> None:
         """From here on nothing of this attempt is committed, and what it runs ends soon."""
@@ -172,11 +174,11 @@ class MemoryEngine(MemoryStore, WholeEngine):
     # what people ask for
 
     def query(self, sql: str, reads: Sequence[InputRead], limits: object = None) -> list[dict[str, object]]:
-        found = self.answer(sql, reads)
-        return [dict(zip(found.columns, row, strict=True)) for row in found.rows]
+        answered = self.answer(sql, reads)
+        return [dict(zip(answered.columns, row, strict=True)) for row in answered.rows]
 
     def compare(self, job: Job, snapshot: int) -> Comparison:
-        """Compute the job's rows again and compare them, as bags, with what the table holds at a snapshot."""
+        """Compute the job's rows again and compare them, as multisets, with what the table holds at a snapshot."""
         new = self._new_rows(job)
         if job.unique_key:
             return self._compared_by_key(job, new, snapshot)
@@ -184,8 +186,8 @@ class MemoryEngine(MemoryStore, WholeEngine):
         counts = Counter[str]()
         differing: set[Interval] = set()
         for chunk in job.chunks:
-            here = self.bag(job.location, snapshot, IntervalSet.of([chunk]))
-            there = Rows(new.columns, expected[chunk]).bag()
+            here = self.multiset(job.location, snapshot, IntervalSet.of([chunk]))
+            there = Rows(new.columns, expected[chunk]).multiset()
             missing, unexpected = there - here, here - there
             counts.update(stored=here.total(), expected=there.total())
             counts.update(missing=missing.total(), unexpected=unexpected.total())
@@ -204,8 +206,8 @@ class MemoryEngine(MemoryStore, WholeEngine):
         stored = self.snapshot(job.location, snapshot).read()
         missing, unexpected = Rule.of(job).lacking(new, stored, job.scope)
         expected = set(keys_of(new.rows, new.columns, job.unique_key))
-        found = (Rows(new.columns, missing), Rows(stored.columns, unexpected))
-        sorted_ = [_sorted_into(job.chunks, rows, job.position.name) for rows in found]
+        differences = (Rows(new.columns, missing), Rows(stored.columns, unexpected))
+        sorted_ = [_sorted_into(job.chunks, rows, job.position.name) for rows in differences]
         return Comparison(
             rows_stored=len(self.snapshot(job.location, snapshot).read(job.scope).rows),
             rows_expected=len(expected),
@@ -223,8 +225,8 @@ class MemoryEngine(MemoryStore, WholeEngine):
     ) -> tuple[int | None, int | None]:
         if sql is not None or source_format != "delta":
             raise SourceError("such a source is not for this engine")
-        found = self.snapshot(location, snapshot)
-        return found.low, found.high
+        snapshot_read = self.snapshot(location, snapshot)
+        return snapshot_read.low, snapshot_read.high
 
     def answer(self, sql: str, reads: Sequence[InputRead], stopped: Stopped = lambda: False) -> Rows:
         """The rows of a query over pinned and cut inputs; a mistake in it is its author's."""
@@ -235,12 +237,12 @@ class MemoryEngine(MemoryStore, WholeEngine):
 
     def _asked(self, connection: sqlite3.Connection, sql: str, reads: Sequence[InputRead]) -> Rows:
         for read in reads:
-            found = self._read(read)
-            names = ", ".join(f'"{name}"' for name in found.columns)
+            rows = self._read(read)
+            names = ", ".join(f'"{name}"' for name in rows.columns)
             connection.execute(f'create table "{read.view}" ({names})')
-            if found.rows:
-                marks = ", ".join("?" * len(found.columns))
-                connection.executemany(f'insert into "{read.view}" values ({marks})', found.rows)
+            if rows.rows:
+                marks = ", ".join("?" * len(rows.columns))
+                connection.executemany(f'insert into "{read.view}" values ({marks})', rows.rows)
         try:
             cursor = connection.execute(stars_understood(sql))
             return Rows(tuple(column[0] for column in cursor.description), cursor.fetchall())
@@ -253,20 +255,20 @@ class MemoryEngine(MemoryStore, WholeEngine):
         together: list[Row] = []
         with closing(_connected(lambda: self._is_cancelled(job))) as connection:
             for rendering in job.renderings:
-                found = self._asked(connection, rendering.sql, rendering.inputs)
-                columns = columns or _storable(job, shown(found))
-                kept = inside(rendering, found, job.position.name)
+                answered = self._asked(connection, rendering.sql, rendering.inputs)
+                columns = columns or _storable(job, shown(answered))
+                kept = inside(rendering, answered, job.position.name)
                 check_key(job, columns)
-                if not job.cut and len(kept.rows) != len(found.rows):
-                    count = len(found.rows) - len(kept.rows)
+                if not job.cut and len(kept.rows) != len(answered.rows):
+                    count = len(answered.rows) - len(kept.rows)
                     raise QueryError(f"{job.model}: {count} rows lie outside of {rendering.scope}")
                 together += kept.arranged(columns)
         assert columns is not None, "a job has a rendering"
         return Rows(columns, together)
 
     def _read(self, read: InputRead) -> Rows:
-        found = self._pinned(read.pin).read(None if read.position is None else read.window)
-        return found if read.tags is None or read.position is None else with_tags(found, read.tags, read.position.name)
+        rows = self._pinned(read.pin).read(None if read.position is None else read.window)
+        return rows if read.tags is None or read.position is None else with_tags(rows, read.tags, read.position.name)
 
     def _is_cancelled(self, job: Job) -> bool:
         return (job.task, job.attempt) in self._cancelled
@@ -275,10 +277,10 @@ class MemoryEngine(MemoryStore, WholeEngine):
         if self._is_cancelled(job):
             raise EngineError(f"{job.model}: the attempt was cancelled")
 
-    def _write(self, job: Job, path: str, found: Rows) -> StagedFile | None:
-        if not found.rows:
+    def _write(self, job: Job, path: str, rows: Rows) -> StagedFile | None:
+        if not rows.rows:
             return None
-        file = MemoryFile.of(path, found, job.position.name)
+        file = MemoryFile.of(path, rows, job.position.name)
         with self._lock:
             if (job.location, path) in self._written:
                 raise EngineError(f"{path} of {job.location} was written before: an attempt stages once")
@@ -403,13 +405,13 @@ def _schema(new: Rows) -> str:
     return json.dumps({"type": "struct", "fields": fields})
 
 
-def _sorted_into(parts: Sequence[Interval], found: Rows, position: str) -> dict[Interval, list[Row]]:
+def _sorted_into(parts: Sequence[Interval], rows: Rows, position: str) -> dict[Interval, list[Row]]:
     """The rows by the part they lie in; those in none are left out."""
     sorted_: dict[Interval, list[Row]] = {part: [] for part in parts}
     ordered = sorted(parts)
     starts = [part.start for part in ordered]
-    at = found.columns.index(position)
-    for row in found.rows:
+    at = rows.columns.index(position)
+    for row in rows.rows:
         value = row[at]
         if isinstance(value, int) and (place := bisect_right(starts, value)) and value < ordered[place - 1].end:
             sorted_[ordered[place - 1]].append(row)
@@ -419,9 +421,9 @@ def _sorted_into(parts: Sequence[Interval], found: Rows, position: str) -> dict[
 def _judged(
     job: Job, new: Rows, live: Sequence[MemoryFile], known: Mapping[Interval, Digest]
 ) -> tuple[StagedChunk, ...]:
-    found = _sorted_into(job.chunks, new, job.position.name)
+    by_chunk = _sorted_into(job.chunks, new, job.position.name)
     judged = []
-    for chunk, rows in found.items():
+    for chunk, rows in by_chunk.items():
         digest = _digest(Rows(new.columns, rows))
         window = IntervalSet((chunk.start, chunk.end))
         meeting = [file for file in live if file.meets(window)]
@@ -434,7 +436,7 @@ def _judged(
             changed = False
         else:
             before = Counter([row for file in meeting for row in file.cut(window).canonical()])
-            after = Rows(new.columns, rows).bag()
+            after = Rows(new.columns, rows).multiset()
             gone_or_new = [dict(row)[job.position.name] for row in [*(before - after), *(after - before)]]
             differs = places(p for p in gone_or_new if isinstance(p, int)) or None
             changed = differs is not None or chunk in known
@@ -442,12 +444,12 @@ def _judged(
     return tuple(judged)
 
 
-def _digest(found: Rows) -> Digest:
-    hashes = [hashlib.blake2b(repr(row).encode(), digest_size=12).digest() for row in found.canonical()]
+def _digest(rows: Rows) -> Digest:
+    hashes = [hashlib.blake2b(repr(row).encode(), digest_size=12).digest() for row in rows.canonical()]
     return Digest(
         len(hashes),
-        sum(int.from_bytes(one[:8], "big") for one in hashes),
-        sum(int.from_bytes(one[8:], "big") for one in hashes),
+        sum(int.from_bytes(digest[:8], "big") for digest in hashes),
+        sum(int.from_bytes(digest[8:], "big") for digest in hashes),
     )
 
 

@@ -23,7 +23,7 @@ from penstock.values.records import Generation, SourceRecord, StateView
 
 @dataclass(frozen=True, slots=True)
 class MemoryObserver:
-    """Stands in for the eyes that read Delta logs."""
+    """Stands in for the watcher that reads Delta logs."""
 
     engine: MemoryEngine
     late_only: bool = True
@@ -76,8 +76,8 @@ class MemoryObserver:
         snapshots = self.engine.snapshots(location)[: head.version + 1]
         # the highest end there ever was, not the last one: consumers may have covered what has left since
         reach = snapshots[after].reach if self.late_only else MAX_POSITION
-        found = [_commit(snapshot, reach) for snapshot in snapshots[after + 1 :]]
-        return judged(LogChanges(tuple(one for one in found if one.changed)), known.expired_pos, EVERYTHING)
+        commits = [_commit(snapshot, reach) for snapshot in snapshots[after + 1 :]]
+        return judged(LogChanges(tuple(commit for commit in commits if commit.changed)), known.expired_pos, EVERYTHING)
 
     def audit(self, site: TableResolver, state: AuditState, world: StateView) -> tuple[str, ...]:
         """Judge the commits in our tables that no accepted task made, by the rules of the real audit."""
@@ -99,20 +99,30 @@ class MemoryObserver:
         if latest == accepted == audited:
             return
         after = accepted if audited is None else audited
-        found = [one for one in self.engine.snapshots(location)[after + 1 : latest + 1] if _judgeable(one)]
-        owned = state.generations.owned([one.entry.task for one in found if one.entry.task is not None])
-        foreign = [one for one in found if one.entry.task is None or one.entry.task not in owned]
-        for one in foreign:
-            if scope := _scope(one) & generation.covered:
-                key = f"foreign:{self.engine.table_id(location)}:{one.version}:{scope}"
-                word = one.entry.operation
+        snapshots = [
+            snapshot for snapshot in self.engine.snapshots(location)[after + 1 : latest + 1] if _judgeable(snapshot)
+        ]
+        owned = state.generations.owned(
+            [snapshot.entry.task for snapshot in snapshots if snapshot.entry.task is not None]
+        )
+        foreign = [
+            snapshot for snapshot in snapshots if snapshot.entry.task is None or snapshot.entry.task not in owned
+        ]
+        for snapshot in foreign:
+            if scope := _scope(snapshot) & generation.covered:
+                key = f"foreign:{self.engine.table_id(location)}:{snapshot.version}:{scope}"
+                word = snapshot.entry.operation
                 state.invalidations.invalidate(
                     generation.model, scope, word, "audit", key=key, rows_unknown=True, cause="audit"
                 )
-        if not found and accepted < latest:
+        if not snapshots and accepted < latest:
             state.generations.accept_snapshot(generation.no, accepted, latest)
             return
-        pending = [one.version for one in found if one.entry.task is not None and owned.get(one.entry.task) is False]
+        pending = [
+            snapshot.version
+            for snapshot in snapshots
+            if snapshot.entry.task is not None and owned.get(snapshot.entry.task) is False
+        ]
         if not pending or latest == accepted:
             state.generations.judged(generation, min([latest + 1, *pending]) - 1)
 

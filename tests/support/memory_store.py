@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
-from memory_tables import Bag, Entry, MemoryFile, MemorySnapshot, MemoryTable, Row, Rows, positions_of
+from memory_tables import Entry, MemoryFile, MemorySnapshot, MemoryTable, Multiset, Row, Rows, positions_of
 
 from penstock.errors import EngineError
 from penstock.values.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet
@@ -76,11 +76,11 @@ class MemoryStore:
 
     def rows(self, location: str, snapshot: int | None = None, window: IntervalSet | None = None) -> list[Row]:
         """Sorted tuples in the order of the columns' names."""
-        found = self.snapshot(location, snapshot).read(window)
-        return sorted(found.arranged(tuple(sorted(found.columns))), key=_sorting)
+        content = self.snapshot(location, snapshot).read(window)
+        return sorted(content.arranged(tuple(sorted(content.columns))), key=_sorting)
 
-    def bag(self, location: str, snapshot: int | None = None, window: IntervalSet | None = None) -> Bag:
-        return self.snapshot(location, snapshot).read(window).bag()
+    def multiset(self, location: str, snapshot: int | None = None, window: IntervalSet | None = None) -> Multiset:
+        return self.snapshot(location, snapshot).read(window).multiset()
 
     # how it is done
 
@@ -115,9 +115,9 @@ class MemoryStore:
         columns: Sequence[str] = (),
     ) -> int:
         """One foreign commit: the rows of `window` go, others come."""
-        given = [dict(row) for row in rows]
-        named = tuple(dict.fromkeys([*columns, *(name for row in given for name in row)]))
-        new = Rows(named, [tuple([row.get(name) for name in named]) for row in given])
+        new_rows = [dict(row) for row in rows]
+        named = tuple(dict.fromkeys([*columns, *(name for row in new_rows for name in row)]))
+        new = Rows(named, [tuple([row.get(name) for name in named]) for row in new_rows])
         with self._lock:
             table = self._tables.get(location) or MemoryTable(self._new_id(), position)
             version = len(table.snapshots)

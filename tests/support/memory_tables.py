@@ -11,7 +11,7 @@ from penstock.values.intervals import EVERYTHING, MIN_POSITION, NOTHING, Interva
 from penstock.values.tasks import Commit
 
 Row = tuple[object, ...]
-Bag = Counter[Row]
+Multiset = Counter[Row]
 """Rows as (name, value) pairs in the order of the names; a NULL is left out, so that a column more makes no row new."""
 
 
@@ -27,7 +27,7 @@ class Rows:
         for row in self.rows:
             yield tuple([(name, row[place]) for name, place in order if row[place] is not None])
 
-    def bag(self) -> Bag:
+    def multiset(self) -> Multiset:
         return Counter(self.canonical())
 
     def arranged(self, columns: tuple[str, ...]) -> Sequence[Row]:
@@ -52,11 +52,11 @@ class MemoryFile:
     nulls: int
 
     @classmethod
-    def of(cls, path: str, found: Rows, position: str | None) -> MemoryFile:
-        at = None if position is None else found.columns.index(position)
-        positions = positions_of(found.rows, at)
+    def of(cls, path: str, content: Rows, position: str | None) -> MemoryFile:
+        at = None if position is None else content.columns.index(position)
+        positions = positions_of(content.rows, at)
         low, high = (min(positions), max(positions)) if positions else (None, None)
-        return cls(path, found.columns, tuple(found.rows), at, low, high, len(found.rows) - len(positions))
+        return cls(path, content.columns, tuple(content.rows), at, low, high, len(content.rows) - len(positions))
 
     def meets(self, window: IntervalSet) -> bool:
         """Whether the file may hold a row inside `window`."""
@@ -137,10 +137,10 @@ class MemorySnapshot:
         return tuple([file for file in near if file.meets(window)])
 
     def read(self, window: IntervalSet | None = None) -> Rows:
-        found: list[Row] = []
+        rows: list[Row] = []
         for file in self.meeting(window):
-            found += file.cut(window).arranged(self.columns)
-        return Rows(self.columns, found)
+            rows += file.cut(window).arranged(self.columns)
+        return Rows(self.columns, rows)
 
     @property
     def low(self) -> int | None:
@@ -183,13 +183,13 @@ class MemoryTable:
         before = self.head.reach if self.snapshots else MIN_POSITION
         highest = max((file.high for file in added if file.high is not None), default=MIN_POSITION - 1)
         files = (*kept, *added)
-        made = MemorySnapshot(
+        snapshot = MemorySnapshot(
             len(self.snapshots), columns, files, entry, changed, expired, reach=max(before, highest + 1)
         )
-        self.snapshots.append(made)
+        self.snapshots.append(snapshot)
         if entry.task is not None and entry.commit is not None:
             self.commits[entry.task] = entry.commit
-        return made
+        return snapshot
 
 
 def positions_of(rows: Iterable[Row], at: int | None) -> list[int]:

@@ -17,9 +17,9 @@ def tags_of(tags: Tags, position: object) -> Iterator[int]:
             yield chunk.start
 
 
-def with_tags(found: Rows, tags: Tags, position: str) -> Rows:
-    at = found.columns.index(position)
-    return Rows((*found.columns, TAG), [(*row, tag) for row in found.rows for tag in tags_of(tags, row[at])])
+def with_tags(table: Rows, tags: Tags, position: str) -> Rows:
+    at = table.columns.index(position)
+    return Rows((*table.columns, TAG), [(*row, tag) for row in table.rows for tag in tags_of(tags, row[at])])
 
 
 def stars_understood(sql: str) -> str:
@@ -27,23 +27,23 @@ def stars_understood(sql: str) -> str:
     return sql.replace(f"* EXCEPT ({TAG})", "*")
 
 
-def shown(found: Rows) -> tuple[str, ...]:
+def shown(table: Rows) -> tuple[str, ...]:
     """The columns that a table gets."""
-    return tuple(name for name in found.columns if not name.startswith(TAG))
+    return tuple(name for name in table.columns if not name.startswith(TAG))
 
 
-def inside(rendering: Rendering, found: Rows, position: str) -> Rows:
+def inside(rendering: Rendering, table: Rows, position: str) -> Rows:
     """The rows that lie in what they were made for, without their tags."""
-    at = found.columns.index(position)
+    at = table.columns.index(position)
     if not rendering.tagged:
         scope = rendering.scope
-        return Rows(found.columns, [row for row in found.rows if isinstance(p := row[at], int) and p in scope])
+        return Rows(table.columns, [row for row in table.rows if isinstance(p := row[at], int) and p in scope])
     ends = {chunk.start: chunk.end for chunk in rendering.intervals}
-    tag = len(found.columns) - 1
-    kept = [row for row in found.rows if isinstance(p := row[at], int) and _lies(p, row[tag], ends)]
-    places = [found.columns.index(name) for name in shown(found)]
+    tag = len(table.columns) - 1
+    kept = [row for row in table.rows if isinstance(p := row[at], int) and _lies(p, row[tag], ends)]
+    places = [table.columns.index(name) for name in shown(table)]
     rows: list[Row] = [tuple([row[place] for place in places]) for row in kept]
-    return Rows(shown(found), rows)
+    return Rows(shown(table), rows)
 
 
 def _lies(position: int, tag: object, ends: dict[int, int]) -> bool:

@@ -61,9 +61,9 @@ class Proxy:
         self._selector = selectors.DefaultSelector()
         self._listener: socket.socket | None = None
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._bell, self._ring = socket.socketpair()
-        self._bell.setblocking(False)
-        self._selector.register(self._bell, selectors.EVENT_READ, self._obey)
+        self._woken, self._waker = socket.socketpair()
+        self._woken.setblocking(False)
+        self._selector.register(self._woken, selectors.EVENT_READ, self._obey)
         self._stopped = False
         self._listen()
         self._thread = threading.Thread(target=self._serve, name="proxy", daemon=True)
@@ -112,7 +112,7 @@ class Proxy:
             done.set()
 
         self._orders.put(do)
-        self._ring.send(b"!")
+        self._waker.send(b"!")
         if not done.wait(_ORDER_SECONDS):
             raise TimeoutError("the proxy is not obeying")
 
@@ -124,12 +124,12 @@ class Proxy:
                 if key.fileobj.fileno() >= 0:  # type: ignore[union-attr]  # not closed by an earlier event of this round
                     key.data(events)
         self._selector.close()
-        self._bell.close()
-        self._ring.close()
+        self._woken.close()
+        self._waker.close()
 
     def _obey(self, _: int) -> None:
         with suppress(BlockingIOError):
-            self._bell.recv(4096)
+            self._woken.recv(4096)
         while not self._orders.empty():
             self._orders.get()()
 
@@ -209,7 +209,7 @@ class Proxy:
     def _receive(self, line: _Line, end: _End) -> None:
         got = end.socket.recv(_CHUNK_BYTES)
         if not got:
-            self._hear_end(line, end, lambda one: one.close())
+            self._hear_end(line, end, lambda line_end: line_end.close())
         elif self._mode == "hung":
             line.damaged = True
         elif end is line.server and line.answer_is_lost:
@@ -254,8 +254,8 @@ class Proxy:
             close(end.socket)
 
 
-def _abort(one: socket.socket) -> None:
+def _abort(line_end: socket.socket) -> None:
     """Close with a reset instead of a goodbye."""
     with suppress(OSError):
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    one.close()
+        line_end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    line_end.close()

@@ -173,22 +173,24 @@ def _listed(root: Path, query: dict[str, list[str]]) -> bytes:
     prefix, after = (query.get(name, [""])[0] for name in ("prefix", "start-after"))
     flat = "delimiter" not in query
     keys = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
-    found, folders = [], set()
+    entries, folders = [], set()
     for key in keys:
         if not key.startswith(prefix) or key <= after:
             continue
         rest = key.removeprefix(prefix)
         if flat or "/" not in rest:
             stat = (root / key).stat()
-            found.append(
+            entries.append(
                 f"<Contents><Key>{escape(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
                 f'<ETag>"{stat.st_mtime_ns}"</ETag><Size>{stat.st_size}</Size></Contents>'
             )
         else:
             folders.add(prefix + rest.split("/", 1)[0] + "/")
-    common = "".join(f"<CommonPrefixes><Prefix>{escape(one)}</Prefix></CommonPrefixes>" for one in sorted(folders))
-    head = f"<Name>{BUCKET}</Name><KeyCount>{len(found)}</KeyCount><IsTruncated>false</IsTruncated>"
-    return f"<ListBucketResult>{head}{''.join(found)}{common}</ListBucketResult>".encode()
+    common = "".join(
+        f"<CommonPrefixes><Prefix>{escape(folder)}</Prefix></CommonPrefixes>" for folder in sorted(folders)
+    )
+    head = f"<Name>{BUCKET}</Name><KeyCount>{len(entries)}</KeyCount><IsTruncated>false</IsTruncated>"
+    return f"<ListBucketResult>{head}{''.join(entries)}{common}</ListBucketResult>".encode()
 
 
 if __name__ == "__main__":

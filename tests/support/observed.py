@@ -21,10 +21,10 @@ def partial(least: int, most: int, align: int = 1) -> Chunking:
     return Chunking(most, least, align)
 
 
-def model(interval: Chunking, *groups: Group | Dependency | str, **more: Any) -> IntervalModel:
-    named = [Dependency(one) if isinstance(one, str) else one for one in groups]
-    dependencies = tuple((one,) if isinstance(one, Dependency) else one for one in named)
-    settings = {"name": "t.child", "file": "child.sql", "sql": "", "position": "p", "axis": "block"} | more
+def model(interval: Chunking, *groups: Group | Dependency | str, **others: Any) -> IntervalModel:
+    named = [Dependency(group) if isinstance(group, str) else group for group in groups]
+    dependencies = tuple((group,) if isinstance(group, Dependency) else group for group in named)
+    settings = {"name": "t.child", "file": "child.sql", "sql": "", "position": "p", "axis": "block"} | others
     return IntervalModel(interval=interval, dependencies=dependencies, **settings)
 
 
@@ -33,8 +33,8 @@ def source(name: str, first: int, end: int, lag: int = 0) -> Input:
 
 
 def built(name: str, *parts: tuple[int, int]) -> Input:
-    found = ranges(*parts)
-    return Input(name, "interval", found, found.first, "not built yet")
+    parts_built = ranges(*parts)
+    return Input(name, "interval", parts_built, parts_built.first, "not built yet")
 
 
 def empty(name: str) -> Input:
@@ -45,21 +45,23 @@ def lookup(name: str) -> Input:
     return Input(name, "lookup", EVERYTHING, None)
 
 
-def observation(one: IntervalModel, *inputs: Input, covered: IntervalSet = NOTHING, **more: Any) -> Observation:
-    return Observation(one, {each.name: each for each in inputs}, covered, **more)
+def observation(
+    observed_model: IntervalModel, *inputs: Input, covered: IntervalSet = NOTHING, **others: Any
+) -> Observation:
+    return Observation(observed_model, {each.name: each for each in inputs}, covered, **others)
 
 
-def orders(seen: Observation, **more: Any) -> list[Order]:
-    return [one for one in plan(seen, **more) if isinstance(one, Order)]
+def orders(seen: Observation, **others: Any) -> list[Order]:
+    return [decision for decision in plan(seen, **others) if isinstance(decision, Order)]
 
 
 def waits(seen: Observation) -> list[Wait]:
-    return [one for one in plan(seen) if isinstance(one, Wait)]
+    return [decision for decision in plan(seen) if isinstance(decision, Wait)]
 
 
-def chunks(seen: Observation, lane: str | None = None, **more: Any) -> list[tuple[int, int]]:
-    found = [one for one in orders(seen, **more) if lane in (None, one.lane)]
-    return [(chunk.start, chunk.end) for one in found for chunk in one.chunks]
+def chunks(seen: Observation, lane: str | None = None, **others: Any) -> list[tuple[int, int]]:
+    planned = [order for order in orders(seen, **others) if lane in (None, order.lane)]
+    return [(chunk.start, chunk.end) for order in planned for chunk in order.chunks]
 
 
 def group(*names: str) -> Group:

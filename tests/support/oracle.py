@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from memory_append import Rule
 from memory_engine import MemoryEngine
-from memory_tables import Bag, Rows
+from memory_tables import Multiset, Rows
 
 from penstock.errors import EngineError
 from penstock.runtime.place.table_resolver import TableResolver
@@ -29,13 +29,13 @@ def expected(
     frontier: Frontier,
     *,
     others: Frontier = _NO_PINS,
-) -> Bag:
+) -> Multiset:
     """The rows of one interval, computed from scratch at the inputs of `frontier`.
 
     `others` gives the columns of optional inputs that were absent; their rows are not read.
     """
     rows = _computed(engine, site, _order(model, interval, frontier), {**others, **frontier})
-    return _cut(rows, model.position, IntervalSet((interval.start, interval.end))).bag()
+    return _cut(rows, model.position, IntervalSet((interval.start, interval.end))).multiset()
 
 
 def holds(engine: MemoryEngine, state: State, site: TableResolver) -> list[str]:
@@ -45,12 +45,12 @@ def holds(engine: MemoryEngine, state: State, site: TableResolver) -> list[str]:
     inside it since. It is asked when all is quiet: what was not observed yet counts as a change.
     """
     world = state.views.world()
-    found: list[str] = []
+    problems: list[str] = []
     for name, generation in sorted(world.current.items()):
         model = site.graph.models.get(name)
         if isinstance(model, IntervalModel):
-            found += _Examined(engine, site, world, model, generation).violations(state)
-    return found
+            problems += _Examined(engine, site, world, model, generation).violations(state)
+    return problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,8 @@ class _Examined:
         if self.model.update_strategy == "append":
             yield from self._lacking(record, computed, parts)
             return
-        wanted = _cut(computed, self.model.position, parts).bag()
-        stored = self.engine.bag(self.location, self.generation.accepted_snapshot, parts)
+        wanted = _cut(computed, self.model.position, parts).multiset()
+        stored = self.engine.multiset(self.location, self.generation.accepted_snapshot, parts)
         if wanted != stored:
             differing = f"{_shown(wanted - stored)} missing, {_shown(stored - wanted)} unexpected"
             yield f"{self.model.name} {parts} of {record.interval}, by task {record.task}: {differing}"
@@ -126,11 +126,11 @@ class _Examined:
             then, now = self.site.located(pin), self._newest(name)
             window = self._window(name, parts) - self._expired(then, now) - self._beyond_repair(name)
             try:
-                before = self.engine.bag(then.location, then.snapshot, window)
+                before = self.engine.multiset(then.location, then.snapshot, window)
             except EngineError as error:
                 yield f"{self.model.name} {record.interval}: {name} as it was read is gone: {error.message}"
                 continue
-            after = Bag() if now is None else self.engine.bag(now.location, now.snapshot, window)
+            after = Multiset() if now is None else self.engine.multiset(now.location, now.snapshot, window)
             if before != after:
                 yield (
                     f"{self.model.name} {parts}, read at {then.snapshot}: {name} has changed since: "
@@ -169,7 +169,7 @@ class _Examined:
         """Rows where nothing was ever computed; what a task committed whose worker was lost is still to be adopted."""
         work = self.world.work.get(self.model.name)
         open_ = work.in_flight | work.dead if work else NOTHING
-        strays = self.engine.bag(self.location, accepted, (self.generation.covered | open_).complement())
+        strays = self.engine.multiset(self.location, accepted, (self.generation.covered | open_).complement())
         if strays:
             yield f"{self.model.name}: rows outside of everything covered: {_shown(strays)}"
 
@@ -184,7 +184,7 @@ class _Examined:
 
 def _order(model: IntervalModel, interval: Interval, frontier: Frontier) -> Order:
     """One chunk alone, with the member of each group that its attempt read, by what the frontier names."""
-    choices = [next((one.model for one in group if one.model in frontier), "") for group in model.dependencies]
+    choices = [next((member.model for member in group if member.model in frontier), "") for group in model.dependencies]
     return Order(model.name, "repair", (interval,), tuple(choices), "oracle")
 
 
@@ -193,11 +193,11 @@ def _computed(engine: MemoryEngine, site: TableResolver, order: Order, pins: Fro
     return engine.answer(rendering.sql, rendering.inputs)
 
 
-def _cut(found: Rows, position: str, window: IntervalSet) -> Rows:
-    at = found.columns.index(position)
-    return replace(found, rows=[row for row in found.rows if isinstance(p := row[at], int) and p in window])
+def _cut(table: Rows, position: str, window: IntervalSet) -> Rows:
+    at = table.columns.index(position)
+    return replace(table, rows=[row for row in table.rows if isinstance(p := row[at], int) and p in window])
 
 
-def _shown(bag: Bag) -> str:
-    some = list(bag.elements())
+def _shown(multiset: Multiset) -> str:
+    some = list(multiset.elements())
     return f"{len(some)} rows" + (f" such as {some[0]}" if some else "")

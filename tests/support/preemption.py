@@ -104,21 +104,23 @@ def preempt(
     looking: psycopg.Connection, first: tuple[State, Act], second: tuple[State, Act], stop_at: int
 ) -> Preempted:
     """Stop `first` before its statement number `stop_at`, let `second` run as far as it comes, then let both end."""
-    (one, act), (other, act_meanwhile) = first, second
-    gate = gate_of(one)
+    (stopped, act), (other, act_meanwhile) = first, second
+    gate = gate_of(stopped)
     gate.reset(stop_at)
     gate_of(other).reset(None)
     with ThreadPoolExecutor(2) as pool:
-        ours = pool.submit(answer, act, one)
+        ours = pool.submit(answer, act, stopped)
         try:
             assert gate.reached.wait(DEADLINE_SECONDS), f"it ended before: {gate.said}"
             theirs = pool.submit(answer, act_meanwhile, other)
             waited = blocked(looking, other, theirs)
         finally:
             gate.opened.set()
-        found = Preempted(gate.said[stop_at], waited, ours.result(DEADLINE_SECONDS), theirs.result(DEADLINE_SECONDS))
+        preempted = Preempted(
+            gate.said[stop_at], waited, ours.result(DEADLINE_SECONDS), theirs.result(DEADLINE_SECONDS)
+        )
     gate.reset(None)
-    return found
+    return preempted
 
 
 def blocked(looking: psycopg.Connection, state: State, running: Future[object]) -> bool:
@@ -134,5 +136,5 @@ def statements_of(state: State, act: Act) -> tuple[list[str], object]:
     """Everything that an act says to the database, in order, and its answer."""
     gate = gate_of(state)
     gate.reset(None)
-    found = answer(act, state)
-    return list(gate.said), found
+    outcome = answer(act, state)
+    return list(gate.said), outcome

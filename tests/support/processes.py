@@ -133,7 +133,7 @@ class Residents:
         return started
 
     def running(self, role: Role | None = None) -> list[Resident]:
-        return [one for one in self.all if one.running and role in (None, one.role)]
+        return [resident for resident in self.all if resident.running and role in (None, resident.role)]
 
     def replace(self, gone: Resident, *options: str) -> Resident:
         """What a supervisor does."""
@@ -141,7 +141,7 @@ class Residents:
 
     def ended_by_themselves(self) -> list[Resident]:
         """Neither running nor killed by us; who was told to end ends with 0."""
-        return [one for one in self.all if not one.running and not one.was_killed]
+        return [resident for resident in self.all if not resident.running and not resident.was_killed]
 
     def wait_until(self, condition: Callable[[Workspace], str | None], seconds: float) -> None:
         """Until the condition has no more complaints; the last one is in the error."""
@@ -162,9 +162,9 @@ class Residents:
 
     def tails(self, lines: int = 15) -> str:
         return "\n".join(
-            f"--- {one.name} ({'runs' if one.running else one.exit_code})\n"
-            + "\n".join(one.text().splitlines()[-lines:])
-            for one in self.all
+            f"--- {resident.name} ({'runs' if resident.running else resident.exit_code})\n"
+            + "\n".join(resident.text().splitlines()[-lines:])
+            for resident in self.all
         )
 
     def __enter__(self) -> Self:
@@ -173,9 +173,9 @@ class Residents:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for one in self.all:
-            if one.running:
-                one.kill()
+        for resident in self.all:
+            if resident.running:
+                resident.kill()
 
 
 def _copy(pipe: IO[bytes], log: Path) -> None:
@@ -210,10 +210,10 @@ def _unseen(workspace: Workspace, world: StateView) -> str | None:
 
 
 def _plannable(workspace: Workspace, world: StateView) -> str | None:
-    survey = Observations(workspace.project.graph, world)
+    observations = Observations(workspace.project.graph, world)
     for model in workspace.project.graph.models.values():
         if isinstance(model, IntervalModel):
-            for decision in plan(survey.observation(model)):
+            for decision in plan(observations.observation(model)):
                 if isinstance(decision, Order):
                     return f"{model.name} {decision.lane} {decision.scope} to be planned"
     return None

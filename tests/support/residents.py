@@ -37,7 +37,7 @@ class Resident:
 
 
 @contextmanager
-def residing(deployment: Deployment, role: Role, step: Step = no_step) -> Iterator[Resident]:
+def serving(deployment: Deployment, role: Role, step: Step = no_step) -> Iterator[Resident]:
     """Run one role until the block ends."""
     resident = Resident()
 
@@ -62,7 +62,7 @@ def residing(deployment: Deployment, role: Role, step: Step = no_step) -> Iterat
 
 @contextmanager
 def everything(deployment: Deployment, step: Step = no_step) -> Iterator[Resident]:
-    with residing(deployment, roles.up, step) as resident:
+    with serving(deployment, roles.up, step) as resident:
         yield resident
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from deployment import Deployment
-from table_eyes import TableWatcher
+from table_watcher import TableWatcher
 
 from penstock.engine.values.job import Step
 from penstock.runtime.place.revisions import Revisions
@@ -35,7 +35,7 @@ class Rounds:
 
     workspace: Workspace
     scheduler: Scheduler
-    bench: AttemptContext
+    context: AttemptContext
     seconds: float = 0.0
     """How far the clock was moved."""
     done: list[Finished] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Rounds:
         """How many tasks there were to do."""
         count = 0
         while (lease := self.workspace.state.queue.claim("w")) is not None:
-            self.done.append(work(self.bench, lease))
+            self.done.append(work(self.context, lease))
             count += 1
         return count
 
@@ -61,8 +61,8 @@ class Rounds:
         """Let time pass, then have a round."""
         self.seconds += seconds
         body = f"select clock_timestamp() + interval '{self.seconds} seconds'"
-        made = f"create or replace function clock() returns timestamptz language sql volatile as $$ {body} $$"
-        self.workspace.state.database.connection.execute(made.encode())
+        statement = f"create or replace function clock() returns timestamptz language sql volatile as $$ {body} $$"
+        self.workspace.state.database.connection.execute(statement.encode())
         self.round()
 
 
@@ -74,5 +74,5 @@ def rounds(trial: Deployment, step: Step = no_step) -> Iterator[Rounds]:
         scheduler = Scheduler(
             workspace.state, Revisions(workspace.project, workspace.environ), TableWatcher(workspace.environ), Metrics()
         )
-        bench = AttemptContext(lambda *_: workspace.site, workspace.state, workspace.engine, workspace.step, Sure())
-        yield Rounds(workspace, scheduler, bench)
+        context = AttemptContext(lambda *_: workspace.site, workspace.state, workspace.engine, workspace.step, Sure())
+        yield Rounds(workspace, scheduler, context)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import invariants
-from memory_tables import Bag
+from memory_tables import Multiset
 from oracle import holds
 from simulated_project import DAY, HOUR, SECONDS, SOURCES, factor, revisions
 from simulation import CALM, SCHEMA, Simulation, simulating
@@ -72,7 +72,7 @@ class Life:
             if not sim.turn():
                 break
         sim.advance(
-            dice.choices([one for one, _ in PAUSES], [weight for _, weight in PAUSES])[0] * dice.uniform(0.6, 1.4)
+            dice.choices([pause for pause, _ in PAUSES], [weight for _, weight in PAUSES])[0] * dice.uniform(0.6, 1.4)
         )
 
     def _happenings(self) -> list[tuple[Callable[[], None], float]]:
@@ -171,7 +171,7 @@ class Life:
     def _is_asked_for(self, before: int) -> bool:
         """Somebody has asked for a chunk that lies below, and nobody has computed it yet."""
         work = self.simulation.state.views.world().work.values()
-        return any(one.queued and one.in_flight.within(MIN_POSITION, before) for one in work)
+        return any(tasks.queued and tasks.in_flight.within(MIN_POSITION, before) for tasks in work)
 
     def history_comes(self) -> None:
         sim, name = self.simulation, self.simulation.dice.choice(SOURCES)
@@ -207,7 +207,9 @@ class Life:
     def _held(self, name: str, where: str) -> IntervalSet:
         """Without what a task has written there that was not accepted yet: nobody would notice."""
         sim, world = self.simulation, self.simulation.state.views.world()
-        commits = [one.entry.commit for one in sim.engine.snapshots(where) if one.entry.commit is not None]
+        commits = [
+            snapshot.entry.commit for snapshot in sim.engine.snapshots(where) if snapshot.entry.commit is not None
+        ]
         written = IntervalSet.of(chunk.interval for commit in commits for chunk in commit.chunks)
         work = world.work.get(name)
         return world.working[name].covered | ((work.in_flight if work else NOTHING) - written)
@@ -223,8 +225,8 @@ class Life:
         sim = self.simulation
         world = sim.state.views.world()
         running = {name for name, work in world.work.items() if work.running}
-        found = {name: sim.site.table(one.location) for name, one in world.working.items()}
-        return {name: where for name, where in found.items() if name in running} or found
+        tables = {name: sim.site.table(generation.location) for name, generation in world.working.items()}
+        return {name: where for name, where in tables.items() if name in running} or tables
 
     def events_are_delayed(self) -> None:
         """So they are handled late, and out of order."""
@@ -251,7 +253,7 @@ class Life:
     # people
 
     def _model(self) -> str:
-        return self.simulation.dice.choice(sorted(one.name for one in self.simulation.site.graph.interval_models))
+        return self.simulation.dice.choice(sorted(model.name for model in self.simulation.site.graph.interval_models))
 
     def somebody_reruns(self) -> None:
         name, window = self._model(), self._window("numbers", DAY)
@@ -268,12 +270,12 @@ class Life:
 
     def somebody_resets(self) -> None:
         sim, name = self.simulation, self._model()
-        one = sim.state.views.world().current.get(name)
-        if one is None or one.accepted_snapshot is None:
+        generation = sim.state.views.world().current.get(name)
+        if generation is None or generation.accepted_snapshot is None:
             return
         sim.tell(f"somebody resets {name}")
-        with sim.state.generations.resetting(one.no, "somebody") as resetting:
-            resetting.record(sim.engine.delete(sim.site.table(one.location), EVERYTHING))
+        with sim.state.generations.resetting(generation.no, "somebody") as resetting:
+            resetting.record(sim.engine.delete(sim.site.table(generation.location), EVERYTHING))
 
     def somebody_invalidates(self) -> None:
         """Somebody who follows a source says what changed in it, sometimes twice."""
@@ -284,7 +286,7 @@ class Life:
         if not self.said or sim.dice.random() < 0.7:
             self.said = (f"raw.{name}", self._window(name), f"{sim.dice.randrange(8)}")
         source, window, key = self.said
-        reach = {one.name: affected(one, graph.models[source], window) for one in graph.interval_models}
+        reach = {model.name: affected(model, graph.models[source], window) for model in graph.interval_models}
         news = (
             InputChange(source, None, record.table_id, record.snapshot)
             if source == record.model
@@ -380,29 +382,31 @@ class Life:
         """Why it is not quiet yet."""
         sim = self.simulation
         world = sim.state.views.world()
-        found = [f"{world.events} events"] if world.events else []
-        survey = Observations(sim.site.graph, world)
+        reasons = [f"{world.events} events"] if world.events else []
+        observations = Observations(sim.site.graph, world)
         for model in sim.site.graph.interval_models:
-            one, work = world.working.get(model.name), world.work.get(model.name)
-            if one is None or one.state == "building":
-                found.append(f"{model.name} is being built")
+            generation, work = world.working.get(model.name), world.work.get(model.name)
+            if generation is None or generation.state == "building":
+                reasons.append(f"{model.name} is being built")
             if work is not None and (work.in_flight or work.dead):
-                found.append(f"{model.name}: {work}")
-            found += [f"{one}" for one in plan(survey.observation(model)) if isinstance(one, Order)]
+                reasons.append(f"{model.name}: {work}")
+            reasons += [
+                f"{decision}" for decision in plan(observations.observation(model)) if isinstance(decision, Order)
+            ]
         for name in SOURCES:
             record = world.sources.get(f"raw.{name}")
             if record is None or record.snapshot != sim.engine.snapshot(place(name)).version:
-                found.append(f"{name} was not looked at")
-        return found
+                reasons.append(f"{name} was not looked at")
+        return reasons
 
     def violations(self) -> list[str]:
         """What is wrong now that it is quiet."""
         sim = self.simulation
-        found = holds(sim.engine, sim.state, sim.site)
+        problems = holds(sim.engine, sim.state, sim.site)
         if self.expired:  # nothing is computed there any more that would take away what others wrote
-            found = [one for one in found if "outside of everything covered" not in one]
-        found += invariants.violations(sim.state.database.connection)
-        return [*found, *sim.wrong, *self._incomplete()]
+            problems = [problem for problem in problems if "outside of everything covered" not in problem]
+        problems += invariants.violations(sim.state.database.connection)
+        return [*problems, *sim.wrong, *self._incomplete()]
 
     def _incomplete(self) -> list[str]:
         """Two tables computed in the plainest way there is, whatever anybody says is covered."""
@@ -418,17 +422,19 @@ class Life:
         for n, value in rows:
             sums[n - n % HOUR] = sums.get(n - n % HOUR, 0) + int(str(value))
         wanted = {
-            "t.copy": Bag((("n", n), ("value", int(str(value)) * times)) for n, value in rows if n < whole),
-            "t.buckets": Bag((("n", n), ("value", value)) for n, value in sums.items()),
+            "t.copy": Multiset((("n", n), ("value", int(str(value)) * times)) for n, value in rows if n < whole),
+            "t.buckets": Multiset((("n", n), ("value", value)) for n, value in sums.items()),
         }
-        found = []
-        for name, bag in wanted.items():
-            one = world.current[name]
+        problems = []
+        for name, multiset in wanted.items():
+            generation = world.current[name]
             left = IntervalSet((begins, MAX_POSITION))
-            stored = sim.engine.bag(sim.site.table(one.location), one.accepted_snapshot, left)
-            if stored != bag:
-                found.append(f"{name}: {list(bag - stored)[:3]} are missing, {list(stored - bag)[:3]} too many")
-        return found
+            stored = sim.engine.multiset(sim.site.table(generation.location), generation.accepted_snapshot, left)
+            if stored != multiset:
+                problems.append(
+                    f"{name}: {list(multiset - stored)[:3]} are missing, {list(stored - multiset)[:3]} too many"
+                )
+        return problems
 
 
 def story(dsn: str, seed: int, days: float, schema: str = SCHEMA) -> list[str]:
@@ -438,10 +444,10 @@ def story(dsn: str, seed: int, days: float, schema: str = SCHEMA) -> list[str]:
         try:
             life.live(days)
             life.go_quiet()
-            found = life.violations()
+            problems = life.violations()
         except AssertionError as error:
-            found = [str(error)]
-        return [*found[:20], simulation.told()] if found else []
+            problems = [str(error)]
+        return [*problems[:20], simulation.story()] if problems else []
 
 
 def own_story(dsn: str, days: float, seed: int) -> list[str]:

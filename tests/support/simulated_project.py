@@ -92,9 +92,9 @@ def revisions() -> tuple[Project, ...]:
     }
     matter, sql = MODELS["slow"]
     other_cadence = MODELS | {"slow": (matter.replace("20m", "45m").replace("10 */2", "30 */1"), sql)}
-    fewer = {name: one for name, one in MODELS.items() if name != "rolling"}
-    told = (MODELS, other_query, other_leaf, other_cadence, fewer)
-    return tuple(unpack(_files(models), Path("/nowhere"), environ()) for models in told)
+    fewer = {name: model for name, model in MODELS.items() if name != "rolling"}
+    variants = (MODELS, other_query, other_leaf, other_cadence, fewer)
+    return tuple(unpack(_files(models), Path("/nowhere"), environ()) for models in variants)
 
 
 def environ() -> dict[str, str]:

@@ -31,12 +31,11 @@ from penstock.runtime.place.definitions import bundle, definitions
 from penstock.runtime.place.revisions import Revisions
 from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.plan.scheduler import Scheduler
-from penstock.runtime.process import retrying as patience
+from penstock.runtime.process import retrying
 from penstock.runtime.process.metrics import Metrics
 from penstock.runtime.process.progress import Finished
-from penstock.runtime.work import heartbeat
+from penstock.runtime.work import heartbeat, worker_pool
 from penstock.runtime.work import worker as workers
-from penstock.runtime.work import worker_pool as crews
 from penstock.runtime.work.attempt import AttemptContext
 from penstock.runtime.work.heartbeat import HEARTBEAT_SECONDS, Heartbeat
 from penstock.runtime.work.worker import IDLE_SECONDS, Worker
@@ -139,7 +138,7 @@ class Pulse(Heartbeat):
                 self._state.database.connection.execute("select pg_advisory_unlock_all()")
             self._state.close()
         self._ear.close()
-        self._bell.close()
+        self._waker.close()
 
 
 class _AtOnce:
@@ -160,12 +159,12 @@ class _Telling(Worker):
     tell: Callable[[str], None]
     judge: Callable[[Lease], None]
 
-    def _told(self, lease: Lease, result: Finished) -> None:
+    def _report(self, lease: Lease, result: Finished) -> None:
         what = f"task {lease.task}.{lease.attempt} {lease.order.model} {lease.order.lane} {lease.order.scope}"
         self.tell(f"{lease.worker}: {what} {result.outcome} {result.error or ''}".rstrip())
         if result.outcome == "succeeded" and lease.order.lane == "repair":
             self.judge(lease)
-        super()._told(lease, result)
+        super()._report(lease, result)
 
 
 @dataclass
@@ -193,7 +192,7 @@ class Simulation:
     def __post_init__(self) -> None:
         self.dice = Random(self.seed)
         self.metrics = Metrics()
-        self.eyes = MemoryObserver(self.engine)
+        self.observer = MemoryObserver(self.engine)
         self.state = State.open(self.dsn, self.schema, migrate=True)
         with self.state.database.transaction():
             self.state.database.connection.execute(_CLOCK)
@@ -213,7 +212,7 @@ class Simulation:
     def tell(self, text: str) -> None:
         self.log.append(f"{self.seconds / 86400:8.4f}  {text}")
 
-    def told(self, last: int = 1000) -> str:
+    def story(self, last: int = 1000) -> str:
         """Beside others a story may not come out the same again: what went wrong early must be told at once."""
         return "\n".join([f"PENSTOCK_SEED={self.seed}", *self.log[-last:]])
 
@@ -248,7 +247,7 @@ class Simulation:
         for number in range(3):
             self._place(f"scheduler {number}", self._schedule)
         for number, patterns in enumerate(SELECTIONS):
-            selection = Selection(tuple(Pattern(one) for one in patterns), frozenset(), 1)
+            selection = Selection(tuple(Pattern(pattern) for pattern in patterns), frozenset(), 1)
             self._place(f"worker {number}", partial(self._work, selection))
 
     def _place(self, place: str, live: Callable[[Process], None]) -> None:
@@ -337,7 +336,7 @@ class Simulation:
 
     def _schedule(self, process: Process) -> None:
         state = process.connect(self.dsn, self.schema)
-        scheduler = Scheduler(state, self._revisions(), self.eyes, self.metrics, process.step)
+        scheduler = Scheduler(state, self._revisions(), self.observer, self.metrics, process.step)
         while True:
             process.at = "a round"
             try:
@@ -351,11 +350,11 @@ class Simulation:
         pulse = Pulse(self._connect, process.name, {"role": "worker"}, self._lost)
         pulse.begin(self.seconds)
         self.pulses[process.name] = pulse
-        bench = AttemptContext(known.site, state, self.engine, process.step, pulse)
-        crew = WorkerPool(bench, lambda: process.connect(self.dsn, self.schema), pulse, 1)
-        crew._pool = _AtOnce()  # type: ignore[assignment]
+        context = AttemptContext(known.site, state, self.engine, process.step, pulse)
+        pool = WorkerPool(context, lambda: process.connect(self.dsn, self.schema), pulse, 1)
+        pool._pool = _AtOnce()  # type: ignore[assignment]
         place = SimpleNamespace(worker=process.name)
-        worker = _Telling(place, state, selection, known, crew, pulse, self.metrics, lambda **_: None)  # type: ignore[arg-type]
+        worker = _Telling(place, state, selection, known, pool, pulse, self.metrics, lambda **_: None)  # type: ignore[arg-type]
         worker.tell, worker.judge = self.tell, self._judge
         while True:
             process.at = "a claim"
@@ -368,7 +367,9 @@ class Simulation:
     def _judge(self, lease: Lease) -> None:
         """Nothing is made of rows that have expired: what was made of them before is all there will ever be."""
         model = self.site.graph.models.get(lease.order.model)
-        attempts = [one for one in self.state.history.attempts([lease.task])[lease.task] if one.n == lease.attempt]
+        attempts = [
+            attempt for attempt in self.state.history.attempts([lease.task])[lease.task] if attempt.n == lease.attempt
+        ]
         if not isinstance(model, IntervalModel) or not attempts or attempts[0].strategy == "adopted":
             return
         for group in model.dependencies:
@@ -418,10 +419,12 @@ def simulating(dsn: str, seed: int, schema: str = SCHEMA) -> Iterator[Simulation
         simulation = Simulation(dsn, seed, schema)
         patch.setattr(failure, "_DICE", simulation.dice)
         # what is unpacked is known: reading it again for every process would take longer than all they do
-        patch.setattr(stored, "unpack", lambda files, *_: next(one for one in revisions() if one.files == files))
-        for module in (heartbeat, crews, workers):
+        patch.setattr(
+            stored, "unpack", lambda files, *_: next(revision for revision in revisions() if revision.files == files)
+        )
+        for module in (heartbeat, worker_pool, workers):
             patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: simulation.seconds))
-        patch.setattr(patience, "time", SimpleNamespace(sleep=simulation.sleep))
+        patch.setattr(retrying, "time", SimpleNamespace(sleep=simulation.sleep))
         try:
             yield simulation
         finally:

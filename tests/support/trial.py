@@ -58,7 +58,9 @@ class Trial(Account):
 
     def enqueue(self, model: str, *chunks: tuple[int, int]) -> None:
         order, no = self.story.order(*chunks, model=model), self.working[model]
-        free = not any(one.active and one.generation == no and one.order.scope & order.scope for one in self.entries)
+        free = not any(
+            entry.active and entry.generation == no and entry.order.scope & order.scope for entry in self.entries
+        )
         assert self.story.state.queue.enqueue([order], {model: no}) == int(free)
         self._note_tasks([order] if free else [])
 
@@ -70,7 +72,7 @@ class Trial(Account):
             self._end(entry, "cancelled", "cancelled")
 
     def cancel_model(self, model: str) -> None:
-        active = [one for one in self.entries if one.active and one.order.model == model]
+        active = [entry for entry in self.entries if entry.active and entry.order.model == model]
         assert self.story.state.control.cancel_model(model, "me") == len(active)
         for entry in active:
             self._end(entry, "cancelled", "cancelled")
@@ -80,8 +82,8 @@ class Trial(Account):
         self.story.state.invalidations.invalidate(model, scope, "rerun", "me")
         for no, build in self.builds.items():
             if self.model_of[no] == model:
-                running = (one.order.scope for one in self.entries if one.active and one.generation == no)
-                met = (build.covered | IntervalSet.of(part for one in running for part in one)) & scope
+                running = (entry.order.scope for entry in self.entries if entry.active and entry.generation == no)
+                met = (build.covered | IntervalSet.of(part for scopes in running for part in scopes)) & scope
                 if met:
                     build.epoch += 1
                     build.marks.append((build.epoch, met))
@@ -142,7 +144,7 @@ class Trial(Account):
         entry.before_claim = (entry.state, entry.run_after)
         assert (lease.attempt, lease.order, lease.worker) == (entry.attempt + 1, entry.order, worker.name)
         assert lease.epoch == self.builds[entry.generation].epoch
-        assert lease.token not in {one.token for one in self.leases}
+        assert lease.token not in {earlier.token for earlier in self.leases}
         entry.state, entry.attempt, entry.lease = "running", lease.attempt, lease
         entry.expires = self.now + LEASE_SECONDS
         entry.outcomes.append(None)
@@ -158,9 +160,9 @@ class Trial(Account):
         with self.unchanged(None if held else ("worker", "task") if dead else ("worker",)):
             lost = again(lambda: worker.presence.workers.heartbeat(leases, worker.name))
         worker.alive = True
-        for one in self.workers:
-            if one is worker or one.name in {lease.worker for lease in leases}:
-                one.heard = self.now
+        for other in self.workers:
+            if other is worker or other.name in {lease.worker for lease in leases}:
+                other.heard = self.now
         assert set(lost) == set(leases) - set(held)
         for lease in held:
             self.tasks[lease.task].expires = self.now + LEASE_SECONDS
@@ -169,9 +171,9 @@ class Trial(Account):
         mine = None if own is None else self.workers[own % len(self.workers)].name
         alive = {worker.name for worker in self.workers if worker.alive} | {mine}
         gone = [
-            (one, one.lease)
-            for one in self.entries
-            if one.lease and (one.expires <= self.now or one.lease.worker not in alive)
+            (entry, entry.lease)
+            for entry in self.entries
+            if entry.lease and (entry.expires <= self.now or entry.lease.worker not in alive)
         ]
         assert (reaped := self.story.state.queue.reap(mine)) == len(gone), (
             f"{reaped} instead of {gone}, {self.workers} live"
@@ -246,9 +248,9 @@ class Trial(Account):
     def ask(self, lease: Lease) -> None:
         """Whoever lost the answer gets the stored outcome of its very attempt, as often as it asks."""
         with self.unchanged():
-            found = self.story.state.attempts.completed(lease)
+            completed = self.story.state.attempts.completed(lease)
         known = self.stored.get(lease.token) if self._is_genuine(lease) else None
-        assert (found and (found.outcome, found.snapshot)) == known
+        assert (completed and (completed.outcome, completed.snapshot)) == known
 
     def _allow(self) -> None:
         self.story.execute("update model set retries = %s, max_inflight = %s", RETRIES, MAX_INFLIGHT)
@@ -286,6 +288,6 @@ def _frontier(lease: Lease) -> Frontier:
     return {"raw.events" if lease.order.model == "core.a" else "core.a": Pin("somewhere", 1)}
 
 
-def mixed(one: Lease, other: Lease) -> Lease:
+def mixed(lease: Lease, other: Lease) -> Lease:
     """A lease that was never given: the attempt of one with the token of another."""
-    return replace(one, token=other.token)
+    return replace(lease, token=other.token)

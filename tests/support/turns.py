@@ -67,11 +67,11 @@ class Process:
 
     @property
     def in_transaction(self) -> bool:
-        return any(one.in_block for one in self.spoken_on)
+        return any(spoken.in_block for spoken in self.spoken_on)
 
     @property
     def backends(self) -> list[int]:
-        return [one.connection.info.backend_pid for one in self.spoken_on if not one.connection.closed]
+        return [spoken.connection.info.backend_pid for spoken in self.spoken_on if not spoken.connection.closed]
 
     # for itself
 

@@ -52,15 +52,15 @@ def mistakes(
 
 
 def model(project: Project, name: str) -> IntervalModel:
-    found = project.graph.models[name]
-    assert isinstance(found, IntervalModel)
-    return found
+    model = project.graph.models[name]
+    assert isinstance(model, IntervalModel)
+    return model
 
 
 def source(project: Project, name: str) -> Source:
-    found = project.graph.models[name]
-    assert isinstance(found, Source)
-    return found
+    source = project.graph.models[name]
+    assert isinstance(source, Source)
+    return source
 
 
 def front(keys: str, query: str = "select ordered_at as at from {{ ref('raw.orders') }}") -> str:

@@ -95,9 +95,9 @@ def test_a_change_reaches_the_chunks_that_look_back_or_ahead_at_it() -> None:
 def test_a_changed_lookup_reopens_everything_where_that_is_asked_for_and_else_nothing(changes: dict[str, None]) -> None:
     p = replace(Source(name="p", file="p.yml", position="at", axis="block"), **changes)
     assert affected(model(strict(10), "p"), p, EVERYTHING) == NOTHING
-    asking = model(strict(10), Dependency("p", on_change="rerun"))
-    assert affected(asking, p, ranges((1, 2))) == EVERYTHING
-    assert affected(asking, p, NOTHING) == NOTHING
+    recomputing = model(strict(10), Dependency("p", on_change="rerun"))
+    assert affected(recomputing, p, ranges((1, 2))) == EVERYTHING
+    assert affected(recomputing, p, NOTHING) == NOTHING
 
 
 def test_the_chunk_that_holds_the_beginning_of_a_parent_does_not_wait_for_what_never_comes() -> None:

@@ -1,4 +1,4 @@
-"""What does a wish reach, and in how many chunks?"""
+"""What does a request to recompute reach, and in how many chunks?"""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def positioned(rows: pa.Table) -> pa.Table:
     return rows.append_column(POSITION, rows.column("n"))
 
 
-def bag(rows: pa.Table) -> Counter[tuple[object, ...]]:
+def multiset(rows: pa.Table) -> Counter[tuple[object, ...]]:
     return Counter(zip(*(rows.column(name).to_pylist() for name in ("n", "v")), strict=True))
 
 
@@ -42,9 +42,9 @@ def dropped(old: pa.Table, new: pa.Table) -> Sides:
     """What is left, which must differ as the two did."""
     sides = Sides(positioned(old), positioned(new))
     drop_pairs(sides)
-    before, after = bag(new), bag(sides.came)
-    before.subtract(bag(old))
-    after.subtract(bag(sides.gone))
+    before, after = multiset(new), multiset(sides.came)
+    before.subtract(multiset(old))
+    after.subtract(multiset(sides.gone))
     assert {row: count for row, count in before.items() if count} == {row: n for row, n in after.items() if n}
     return sides
 

@@ -26,8 +26,8 @@ def imported() -> tuple[set[str], set[str]]:
     """By all modules that only ask, and by them and those that run: what none of them imports, no single one does."""
     groups = [" ".join(ASKING), " ".join(RUNNING)]
     done = subprocess.run([sys.executable, "-c", CODE, *groups], check=True, capture_output=True, text=True)
-    asking, running = (set(json.loads(line)) for line in done.stdout.splitlines())
-    return asking, running
+    inspecting, running = (set(json.loads(line)) for line in done.stdout.splitlines())
+    return inspecting, running
 
 
 def test_neither_arrow_nor_spark_is_imported_before_there_are_rows_to_look_at() -> None:
@@ -37,11 +37,11 @@ def test_neither_arrow_nor_spark_is_imported_before_there_are_rows_to_look_at() 
 
 
 def test_whoever_only_asks_needs_no_engine() -> None:
-    asking, _ = imported()
-    assert not asking & ENGINE
+    inspecting, _ = imported()
+    assert not inspecting & ENGINE
 
 
 def test_commands_that_do_not_serve_do_not_load_what_serves() -> None:
-    asking, _ = imported()
-    assert "penstock.cli.inspect" in asking
-    assert not asking & SERVING
+    inspecting, _ = imported()
+    assert "penstock.cli.inspect" in inspecting
+    assert not inspecting & SERVING

@@ -71,4 +71,4 @@ def needs_consent(views: Views, changes: tuple[Change, ...]) -> list[str]:
     taken = [change for change in changes if change.change in ("rebuild", "removed")]
     current = views.world().current if taken else {}
     served = {name for name, generation in current.items() if generation.accepted_snapshot is not None}
-    return [f"{one.model}: {one.change} ({one.reason})" for one in taken if one.model in served]
+    return [f"{change.model}: {change.change} ({change.reason})" for change in taken if change.model in served]

@@ -27,7 +27,7 @@ class Finding:
 
     name: str
     ok: bool
-    found: str
+    detail: str
     hint: str | None = None
 
 
@@ -48,20 +48,20 @@ def examine(start: Path, config: Path | None, target: str | None, environ: Mappi
 
 def _looked(name: str, look: Callable[[], Finding]) -> Finding:
     try:
-        found = look()
+        finding = look()
     except PenstockError as error:
         return Finding(name, False, error.message, error.hint)
-    return replace(found, found=concealed(found.found))
+    return replace(finding, detail=concealed(finding.detail))
 
 
 def _python() -> Finding:
-    found = ".".join(str(part) for part in sys.version_info[:3])
-    return Finding("python", sys.version_info >= (3, 11), found, None if sys.version_info >= (3, 11) else "use 3.11+")
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    return Finding("python", sys.version_info >= (3, 11), version, None if sys.version_info >= (3, 11) else "use 3.11+")
 
 
 def _java(environ: Mapping[str, str]) -> Finding:
-    found = java.find(environ, cache_folder(environ))
-    return Finding("java", True, f"{found.major} at {found.home} (from {found.origin})")
+    runtime = java.find(environ, cache_folder(environ))
+    return Finding("java", True, f"{runtime.major} at {runtime.home} (from {runtime.origin})")
 
 
 def _spark() -> Finding:
@@ -76,9 +76,9 @@ def _delta(environ: Mapping[str, str]) -> Finding:
 
 
 def _postgres(project: Project, environ: Mapping[str, str]) -> Finding:
-    given = project.settings.target.state
-    if given is not None:
-        return Finding("postgresql", True, f"{State.server_version(given)} given as state:")
+    dsn = project.settings.target.state
+    if dsn is not None:
+        return Finding("postgresql", True, f"{State.server_version(dsn)} given as state:")
     seen = EmbeddedPostgres.inspect(project.root, environ)
     if seen.problems:
         return Finding("postgresql", False, "; ".join(seen.problems), "or give a PostgreSQL server as `state:`")

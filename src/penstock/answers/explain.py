@@ -27,19 +27,19 @@ def explained(workspace: Workspace, name: str, at: str | None) -> dict[str, obje
         return _source(workspace, model)
     world = workspace.state.views.world()
     seen = Observations(workspace.project.graph, world).observation(model)
-    found = explain(seen, _at(model, at))
+    explanation = explain(seen, _at(model, at))
     return {
         "model": full,
         "type": model.type,
-        "decision": found.decision,
-        "reason": found.reason,
-        "chunk": [found.chunk.start, found.chunk.end] if found.chunk else None,
-        "chunk_text": _text(found.chunk, model.axis),
+        "decision": explanation.decision,
+        "reason": explanation.reason,
+        "chunk": [explanation.chunk.start, explanation.chunk.end] if explanation.chunk else None,
+        "chunk_text": _text(explanation.chunk, model.axis),
         "checks": [
             {"dependency": v.dependency, "rule": v.rule, "value": v.value, "ok": v.ok, "why": v.why}
-            for v in found.verdicts
+            for v in explanation.verdicts
         ],
-        "reopened": _reopened(workspace, world.working.get(full), found.chunk, everywhere=at is None),
+        "reopened": _reopened(workspace, world.working.get(full), explanation.chunk, everywhere=at is None),
         "strategy": "widened" if model.widens else "interval",
         "key": None,
         "strategy_reason": model.widens_reason,
@@ -85,14 +85,14 @@ def rendered(workspace: Workspace, name: str, at: str | None) -> dict[str, objec
         raise UsageError(f"{full} is a source: it is observed, nothing is computed for it")
     world = workspace.state.views.world()
     seen = Observations(workspace.project.graph, world).observation(model)
-    found = explain(seen, _at(model, at))
-    chunk = found.chunk or _any_chunk(seen)
-    choices = found.choices or tuple(group[0].model for group in model.dependencies)
+    explanation = explain(seen, _at(model, at))
+    chunk = explanation.chunk or _any_chunk(seen)
+    choices = explanation.choices or tuple(group[0].model for group in model.dependencies)
     order = Order(full, "forward", (chunk,), choices, "render")
     pins = readable(workspace.site, order, world)
     wanted = Wanted(order=order, pins=pins, now=int(world.at.timestamp()))
-    (one,) = renderings(workspace.site, wanted, partial(portable, storage=workspace.site.storage))
-    sql = one.sql
+    (rendering,) = renderings(workspace.site, wanted, partial(portable, storage=workspace.site.storage))
+    sql = rendering.sql
     if looks_beyond(model):
         own = workspace.site.pin(full, world) or Pin("", None)
         sql = cut(sql, workspace.site.reading("", full, own), chunk, workspace.site.storage)

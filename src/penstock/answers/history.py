@@ -19,9 +19,9 @@ def task_rows(
 ) -> list[dict[str, object]]:
     """The newest so many."""
     name = None if model is None else workspace.resolve(model)
-    found = workspace.state.history.tasks(name, failed, history, limit)
-    attempts = workspace.state.history.attempts([record.id for record in found])
-    return [_row(workspace, record, attempts[record.id]) for record in found]
+    records = workspace.state.history.tasks(name, failed, history, limit)
+    attempts = workspace.state.history.attempts([record.id for record in records])
+    return [_row(workspace, record, attempts[record.id]) for record in records]
 
 
 def task_list(workspace: Workspace, model: str | None, failed: bool, history: bool, limit: int) -> dict[str, object]:

@@ -41,9 +41,9 @@ class Pairs(Sequence[list[int]]):
         return repr(list(self))
 
 
-def pairs(found: IntervalSet) -> Pairs:
+def pairs(ranges: IntervalSet) -> Pairs:
     """Sorted, disjoint, half-open; what reaches back without end is not shown."""
-    return Pairs(found.edges[2:] if found.first == MIN_POSITION else found.edges)
+    return Pairs(ranges.edges[2:] if ranges.first == MIN_POSITION else ranges.edges)
 
 
 def listed(value: object) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""What do the registered tables say, at one moment?"""
+"""Answers one SELECT over the tables and sources, all at one moment."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def _select(sql: str) -> exp.Query:
 
 def _tables(tree: exp.Query) -> list[exp.Table]:
     """The tables that are not names of a CTE."""
-    found: dict[int, exp.Table] = {}
+    tables: dict[int, exp.Table] = {}
     for scope in traverse_scope(tree):
         for table in scope.tables:
             shadowed = not table.db and isinstance(scope.sources.get(table.alias_or_name), type(scope))
             if not shadowed:
-                found[id(table)] = table
-    return list(found.values())
+                tables[id(table)] = table
+    return list(tables.values())
 
 
 def _name(workspace: Workspace, table: exp.Table) -> str:
@@ -96,7 +96,7 @@ def _name(workspace: Workspace, table: exp.Table) -> str:
 
 
 def _read(workspace: Workspace, world: StateView, name: str, view: str) -> InputRead:
-    found = workspace.site.pin(name, world, serving=True)
-    if found is None:
+    pin = workspace.site.pin(name, world, serving=True)
+    if pin is None:
         raise UsageError(f"{name} has no rows yet", hint=f"penstock explain {name} says what it waits for")
-    return workspace.site.reading(view, name, found)
+    return workspace.site.reading(view, name, pin)

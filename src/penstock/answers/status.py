@@ -39,22 +39,24 @@ def status(
 ) -> dict[str, object]:
     """`inputs`: by generation what its last accepted attempt read; without it that is left out."""
     models = [site.graph.models[name] for name in names or site.graph.models]
-    survey = Observations(site.graph, world)
+    observations = Observations(site.graph, world)
     return {
         "project": site.project.settings.name,
         "revision": world.revision,
         "at": iso(world.at),
         "workers": [_worker(worker) for worker in workers],
-        "models": [_row(site, survey, model, inputs or {}) for model in models],
+        "models": [_row(site, observations, model, inputs or {}) for model in models],
     }
 
 
-def _row(site: TableResolver, survey: Observations, model: Model, inputs: Mapping[int, Frontier]) -> dict[str, object]:
+def _row(
+    site: TableResolver, observations: Observations, model: Model, inputs: Mapping[int, Frontier]
+) -> dict[str, object]:
     match model:
         case Source():
-            return _source(site, survey, model)
+            return _source(site, observations, model)
         case IntervalModel():
-            return _interval(site, survey, model, inputs)
+            return _interval(site, observations, model, inputs)
         case _:
             assert_never(model)
 
@@ -73,14 +75,14 @@ def _worker(worker: WorkerRecord) -> dict[str, object]:
     }
 
 
-def _source(site: TableResolver, survey: Observations, source: Source) -> dict[str, object]:
-    world = survey.world
+def _source(site: TableResolver, observations: Observations, source: Source) -> dict[str, object]:
+    world = observations.world
     record = world.sources.get(source.name)
     axis = (source.axis or SECOND) if source.position else None
     offered = IntervalSet()
     if record and record.min_pos is not None and record.end_pos is not None:
         offered = IntervalSet.of([(record.min_pos, record.end_pos - source.lag)])
-    seen = survey.input(source.name, axis or SECOND)
+    seen = observations.input(source.name, axis or SECOND)
     error = record.error if record else None
     reason = error or (seen.why_empty if not seen.available else "; ".join(_observed(source, record, axis)))
     fresh = _moment(record.end_pos if record else None, axis)
@@ -131,9 +133,9 @@ def _watched_through_spark(source: Source, record: SourceRecord) -> str:
 
 
 def _interval(
-    site: TableResolver, survey: Observations, model: IntervalModel, inputs: Mapping[int, Frontier]
+    site: TableResolver, observations: Observations, model: IntervalModel, inputs: Mapping[int, Frontier]
 ) -> dict[str, object]:
-    world, seen = survey.world, survey.observation(model)
+    world, seen = observations.world, observations.observation(model)
     generation, work = world.current.get(model.name), world.work.get(model.name, Work())
     condition = _condition(seen, work)
     working = world.working.get(model.name)
@@ -177,8 +179,8 @@ def _cursor(seen: Observation) -> int | None:
     """Where forward goes on; work under way has not moved it yet, and a repair never does."""
     if not seen.covered:
         return None
-    found = readiness(seen)
-    reached = None if found.tip is None else seen.covered.end_below(found.tip)
+    ready = readiness(seen)
+    reached = None if ready.tip is None else seen.covered.end_below(ready.tip)
     return seen.covered.end if reached is None else reached
 
 

@@ -50,7 +50,7 @@ class ModelVerdict:
 def verify(
     workspace: Workspace, models: tuple[IntervalModel, ...], start: int | None, end: int | None
 ) -> list[ModelVerdict]:
-    """Recompute every covered interval at the snapshots that are known now and compare as bags."""
+    """Recompute every covered interval at the snapshots that are known now and compare as multisets."""
     world = workspace.state.views.world()
     applied(workspace, world)
     return [_model(workspace, world, model, start, end) for model in models]
@@ -119,20 +119,20 @@ class _Check:
     def examine(self, batch: tuple[CoverRecord, ...], verdict: ModelVerdict) -> None:
         """Compare some intervals with what their inputs give now, and judge those that differ."""
         try:
-            found = self._compare(batch, {})
+            comparison = self._compare(batch, {})
         except (AttemptError, SourceError) as error:
             for record in batch if len(batch) > 1 else ():
                 self.examine((record,), verdict)
             if len(batch) == 1:
                 verdict.unverifiable.append((batch[0].interval, error.message))
             return
-        verdict.rows_stored += found.rows_stored
-        verdict.rows_expected += found.rows_expected
-        verdict.missing += found.missing
-        verdict.unexpected += found.unexpected
-        verdict.samples.extend(found.samples[: SAMPLES - len(verdict.samples)])
+        verdict.rows_stored += comparison.rows_stored
+        verdict.rows_expected += comparison.rows_expected
+        verdict.missing += comparison.missing
+        verdict.unexpected += comparison.unexpected
+        verdict.samples.extend(comparison.samples[: SAMPLES - len(verdict.samples)])
         for record in batch:
-            if any(part in found.differing for part in _parts(record)):
+            if any(part in comparison.differing for part in _parts(record)):
                 self._judge(record, verdict)
 
     def find_strays(self, outside: IntervalSet, verdict: ModelVerdict) -> None:

@@ -73,9 +73,9 @@ def work(
     workspace: Workspace,
     models: tuple[IntervalModel, ...],
     as_json: bool,
-    more: Mapping[str, object] | None = None,
+    extra: Mapping[str, object] | None = None,
 ) -> int:
-    """Work until nothing is ready; the number of tasks that failed for good. `more` goes with the JSON."""
+    """Work until nothing is ready; the number of tasks that failed for good. `extra` goes into the JSON."""
     from penstock.runtime.process.progress import Silent
     from penstock.runtime.serve.run import run as work_on
 
@@ -83,7 +83,7 @@ def work(
         summary = work_on(workspace, models, Silent())
         show.print_json(
             {
-                **(more or {}),
+                **(extra or {}),
                 "tasks": summary.tasks,
                 "intervals": summary.intervals,
                 "refreshes": 0,

@@ -1,4 +1,4 @@
-"""Does the person agree to what takes something away from readers?"""
+"""Asks a person to confirm what takes something away from readers."""
 
 from __future__ import annotations
 

@@ -36,11 +36,11 @@ def doctor(options: Options) -> None:
 
     findings = examine(options.start, options.config, options.target, options.environ)
     if options.json:
-        show.print_json([{"name": f.name, "ok": f.ok, "found": f.found, "hint": f.hint} for f in findings])
+        show.print_json([{"name": f.name, "ok": f.ok, "found": f.detail, "hint": f.hint} for f in findings])
     else:
         for finding in findings:
             show.line(
-                f"{'ok ' if finding.ok else 'BAD'}  {finding.name:<12} {finding.found}", "" if finding.ok else "red"
+                f"{'ok ' if finding.ok else 'BAD'}  {finding.name:<12} {finding.detail}", "" if finding.ok else "red"
             )
             if finding.hint:
                 show.line(f"                  {finding.hint}")
@@ -69,9 +69,9 @@ def validate(options: Options) -> None:
 
 
 def schema(options: Options) -> None:
-    from penstock.project import schema as found
+    from penstock.project import schema as project_schema
 
-    show.print_json(found())
+    show.print_json(project_schema())
 
 
 def plan(options: Options) -> None:
@@ -88,14 +88,14 @@ def plan(options: Options) -> None:
 
 
 def status(options: Options, model: str | None, gaps: bool) -> None:
-    from penstock.answers.status import status as found
+    from penstock.answers.status import status as model_status
     from penstock.runtime.place.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         names = () if model is None else (workspace.resolve(model),)
         world = workspace.state.views.world()
         inputs = workspace.state.history.newest_inputs([generation.no for generation in world.current.values()])
-        answer = found(workspace.site, world, names, workspace.state.workers.alive(), inputs)
+        answer = model_status(workspace.site, world, names, workspace.state.workers.alive(), inputs)
     if options.json:
         show.print_json(answer)
         return
@@ -145,15 +145,15 @@ def _print_workers(answer: Mapping[str, object]) -> None:
     if not isinstance(workers, list) or not workers:
         return
     now = datetime.fromisoformat(str(answer["at"]))
-    roles = Counter(str(one["role"] or "worker") for one in workers)
+    roles = Counter(str(worker["role"] or "worker") for worker in workers)
     show.line(", ".join(f"{count} {role}" for role, count in sorted(roles.items())) + ":")
-    for one in workers:
-        silent = max((now - datetime.fromisoformat(one["heartbeat_at"])).total_seconds(), 0)
-        facts = [f"{one['id']} (pid {one['pid']}) {one['role'] or 'worker'}"]
-        if one["slots"] or one["tasks"]:
-            facts.append(f"{one['tasks']} of {show.count(one['slots'] or one['tasks'], 'task')}")
+    for worker in workers:
+        silent = max((now - datetime.fromisoformat(worker["heartbeat_at"])).total_seconds(), 0)
+        facts = [f"{worker['id']} (pid {worker['pid']}) {worker['role'] or 'worker'}"]
+        if worker["slots"] or worker["tasks"]:
+            facts.append(f"{worker['tasks']} of {show.count(worker['slots'] or worker['tasks'], 'task')}")
         facts.append(f"heartbeat {silent:.0f} s ago")
-        if one["stopping"]:
+        if worker["stopping"]:
             facts.append("stopping")
         show.line(f"  {', '.join(facts)}")
 
@@ -162,8 +162,8 @@ def _print_gaps(rows: list[dict[str, object]]) -> None:
     for row in rows:
         axis = str(row["axis"] or "")
         for kind in ("gaps", "stale"):
-            found = row[kind]
-            for start, end in found if isinstance(found, Sequence) else ():
+            ranges = row[kind]
+            for start, end in ranges if isinstance(ranges, Sequence) else ():
                 show.line(
                     f"{row['name']} {'gap' if kind == 'gaps' else 'stale'} [{shown(start, axis)}, {shown(end, axis)})"
                 )
@@ -191,8 +191,8 @@ def explain(options: Options, model: str, at: str | None) -> None:
         mark = "yes" if check["ok"] else "NO "
         show.line(f"  {mark} {check['dependency']}: {check['rule']}; {check['value']}{why}")
     reopened = answer["reopened"]
-    for one in reopened if isinstance(reopened, list) else []:
-        show.line(f"  reopened: {one['why']}, {_moment(one['at'])}, {_outcome(one)}")
+    for reopening in reopened if isinstance(reopened, list) else []:
+        show.line(f"  reopened: {reopening['why']}, {_moment(reopening['at'])}, {_outcome(reopening)}")
 
 
 def _outcome(reopened: Mapping[str, object]) -> str:
@@ -226,8 +226,8 @@ def tasks(options: Options, model: str | None, failed: bool, history: bool, logs
     if options.json:
         show.print_json(answer)
         return
-    found = answer["tasks"]
-    rows = found if isinstance(found, list) else []
+    entries = answer["tasks"]
+    rows = entries if isinstance(entries, list) else []
     if not rows:
         what = "no task failed" if failed else "no tasks" if history else "no tasks are waiting or running"
         show.line(what if failed or history else f"{what}; --history shows what is done")
@@ -244,15 +244,15 @@ def tasks(options: Options, model: str | None, failed: bool, history: bool, logs
 
 def _print_attempts(row: Mapping[str, object], logs: bool) -> None:
     """Those of a task that did not go well at once, or that have something in their log."""
-    found = row["attempts"]
-    attempts = found if isinstance(found, list) else []
-    bumpy = len(attempts) > 1 or any(one["outcome"] not in ("succeeded", None) for one in attempts)
-    if not bumpy and not (logs and any(one["log_tail"] for one in attempts)):
+    entries = row["attempts"]
+    attempts = entries if isinstance(entries, list) else []
+    bumpy = len(attempts) > 1 or any(attempt["outcome"] not in ("succeeded", None) for attempt in attempts)
+    if not bumpy and not (logs and any(attempt["log_tail"] for attempt in attempts)):
         return
     show.line(f"task {row['id']} {row['model']} {row['scope_text']}")
-    for one in attempts:
-        show.line(f"  {' '.join(_attempt_words(one))}")
-        for line in (one["log_tail"] or "").splitlines() if logs else ():
+    for attempt in attempts:
+        show.line(f"  {' '.join(_attempt_words(attempt))}")
+        for line in (attempt["log_tail"] or "").splitlines() if logs else ():
             show.line(f"    {line}")
 
 

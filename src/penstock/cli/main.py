@@ -1,4 +1,4 @@
-"""What can be typed?"""
+"""All commands, with their options and their help."""
 
 from __future__ import annotations
 
@@ -245,10 +245,10 @@ def up(
     concurrency: Concurrency = None,
 ) -> None:
     """Apply, then schedule and work in one process until stopped."""
-    from penstock.cli.serve import Wishes
+    from penstock.cli.serve import WorkerOptions
     from penstock.cli.serve import up as command
 
-    command(options, yes, address, Wishes(tuple(models or ()), tuple(tags or ()), concurrency))
+    command(options, yes, address, WorkerOptions(tuple(models or ()), tuple(tags or ()), concurrency))
 
 
 @app.command()
@@ -270,10 +270,10 @@ def worker(
     concurrency: Concurrency = None,
 ) -> None:
     """Execute planned tasks until stopped; any number may run."""
-    from penstock.cli.serve import Wishes
+    from penstock.cli.serve import WorkerOptions
     from penstock.cli.serve import worker as command
 
-    command(options, address, Wishes(tuple(models or ()), tuple(tags or ()), concurrency))
+    command(options, address, WorkerOptions(tuple(models or ()), tuple(tags or ()), concurrency))
 
 
 @app.command()
@@ -381,11 +381,11 @@ def _report(error: PenstockError, as_json: bool) -> None:
         typer.echo(json.dumps({"error": body}))
         return
     errors = error.errors if isinstance(error, ProjectErrors) else (error,)
-    for one in errors:
-        place = f"{one.place}: " if isinstance(one, ProjectError) and one.place else ""
-        typer.echo(f"error: {place}{one.message}", err=True)
-        if one.hint:
-            typer.echo(f"       {one.hint}", err=True)
+    for each in errors:
+        place = f"{each.place}: " if isinstance(each, ProjectError) and each.place else ""
+        typer.echo(f"error: {place}{each.message}", err=True)
+        if each.hint:
+            typer.echo(f"       {each.hint}", err=True)
     if len(errors) > 1:
         typer.echo(f"{len(errors)} errors", err=True)
 

@@ -52,11 +52,11 @@ def with_options(function: Callable[Concatenate[Options, P], None]) -> Callable[
     ]
 
     @functools.wraps(function)
-    def command(context: typer.Context, **given: object) -> None:
-        found = {name: given.pop(name) for name in _SHARED}
+    def command(context: typer.Context, **values: object) -> None:
+        shared_values = {name: values.pop(name) for name in _SHARED}
         base = context.obj if isinstance(context.obj, Options) else Options()
-        options = replace(base, **{name: value for name, value in found.items() if value not in (None, False)})  # type: ignore[arg-type]
-        function(options, **given)  # type: ignore[arg-type, call-arg]
+        options = replace(base, **{name: value for name, value in shared_values.items() if value not in (None, False)})  # type: ignore[arg-type]
+        function(options, **values)  # type: ignore[arg-type, call-arg]
 
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]

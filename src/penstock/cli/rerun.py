@@ -1,4 +1,4 @@
-"""Commands that ask for something to be computed again; they say what it will be before they do it."""
+"""Commands that recompute something; each says what it will be before it begins."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Rerunning:
     yes: bool = False
 
     def __post_init__(self) -> None:
-        given = {"--from": self.start, "--to": self.end, "--where": self.where, "--cascade": self.cascade}
-        narrower = [name for name, value in given.items() if value is not None]
+        options = {"--from": self.start, "--to": self.end, "--where": self.where, "--cascade": self.cascade}
+        narrower = [name for name, value in options.items() if value is not None]
         if self.reset and (others := [*narrower, *(["--failed"] if self.failed else [])]):
             raise UsageError(
                 f"--reset builds the whole table anew: it cannot be used with {' and '.join(others)}",
@@ -72,74 +72,74 @@ def rerun(options: Options, name: str, asked: Rerunning) -> None:
     from penstock.values.models import IntervalModel
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
-        found = workspace.project.graph.models[workspace.resolve(name)]
-        if not isinstance(found, IntervalModel):
+        model = workspace.project.graph.models[workspace.resolve(name)]
+        if not isinstance(model, IntervalModel):
             raise UsageError(
-                f"{found.name} is a source: nothing is computed for it",
-                hint=f"penstock invalidate {found.name} recomputes its consumers",
+                f"{model.name} is a source: nothing is computed for it",
+                hint=f"penstock invalidate {model.name} recomputes its consumers",
             )
         if asked.reset:
-            failed = _reset(workspace, options, found, asked)
+            failed = _reset(workspace, options, model, asked)
         elif asked.failed:
-            failed = _retry(workspace, options, found, asked)
+            failed = _retry(workspace, options, model, asked)
         else:
-            failed = _again(workspace, options, found, asked)
+            failed = _recompute(workspace, options, model, asked)
     if failed:
         raise typer.Exit(1)
 
 
-def _again(workspace: Workspace, options: Options, model: IntervalModel, asked: Rerunning) -> int:
+def _recompute(workspace: Workspace, options: Options, model: IntervalModel, asked: Rerunning) -> int:
     from penstock.runtime.redo.rerun import record, request
 
     low, high = parsed_range(model.name, model.axis, asked.start, asked.end)
     eager = asked.cascade == "eager"
-    found = request(workspace, model, low, high, where=asked.where, eager=eager)
-    if not found.scope:
-        return _nothing(options, f"no row of {model.name} there matches {found.row_filter}: nothing is recomputed")
+    planned = request(workspace, model, low, high, where=asked.where, eager=eager)
+    if not planned.scope:
+        return _nothing(options, f"no row of {model.name} there matches {planned.row_filter}: nothing is recomputed")
     if not options.json:
-        _print_rerun(workspace, model, found)
-    record(workspace, found, getpass.getuser())
-    return _do(workspace, options, found.recompute, found.descendants, no_wait=asked.no_wait)
+        _print_rerun(workspace, model, planned)
+    record(workspace, planned, getpass.getuser())
+    return _do(workspace, options, planned.recompute, planned.descendants, no_wait=asked.no_wait)
 
 
-def _print_rerun(workspace: Workspace, model: IntervalModel, found: Rerun) -> None:
-    _print_recompute(workspace, found.recompute)
-    if found.left:
-        pairs = [[part.start, part.end] for part in found.left]
+def _print_rerun(workspace: Workspace, model: IntervalModel, rerun: Rerun) -> None:
+    _print_recompute(workspace, rerun.recompute)
+    if rerun.left:
+        pairs = [[part.start, part.end] for part in rerun.left]
         show.line(f"{show.span(pairs, model.axis)} is not recomputed: its source rows have expired", "yellow")
-    marked = {one.model for one in found.recompute}
-    _print_followers([name for name in found.descendants if name not in marked])
+    marked = {part.model for part in rerun.recompute}
+    _print_followers([name for name in rerun.descendants if name not in marked])
 
 
 def _retry(workspace: Workspace, options: Options, model: IntervalModel, asked: Rerunning) -> int:
     from penstock.runtime.redo.rerun import failed, retry
 
-    found = failed(workspace, model)
-    if not found.scope:
+    retried = failed(workspace, model)
+    if not retried.scope:
         return _nothing(options, f"nothing of {model.name} has failed")
     if not options.json:
-        pairs = [[part.start, part.end] for part in found.scope]
+        pairs = [[part.start, part.end] for part in retried.scope]
         show.line(f"retrying {show.count(len(pairs), 'failed range')} of {model.name}")
-        _print_recompute(workspace, found.recompute)
-    retry(workspace, found, getpass.getuser())
-    return _do(workspace, options, found.recompute, found.descendants, no_wait=asked.no_wait)
+        _print_recompute(workspace, retried.recompute)
+    retry(workspace, retried, getpass.getuser())
+    return _do(workspace, options, retried.recompute, retried.descendants, no_wait=asked.no_wait)
 
 
 def _reset(workspace: Workspace, options: Options, model: IntervalModel, asked: Rerunning) -> int:
     from penstock.runtime.redo.reset import reset, resettable
 
-    found = resettable(workspace, model)
+    emptied = resettable(workspace, model)
     question = f"{model.name}: its table is emptied and rebuilt; until then its rows cannot be read"
-    said = [question, *([found.lost] if found.lost else [])]
+    said = [question, *([emptied.lost] if emptied.lost else [])]
     if not options.json:
-        _print_recompute(workspace, found.recompute)
+        _print_recompute(workspace, emptied.recompute)
     require_consent(said, asked.yes)
-    if asked.yes and found.lost and not options.json:
-        show.line(found.lost, "yellow")
+    if asked.yes and emptied.lost and not options.json:
+        show.line(emptied.lost, "yellow")
     if not options.json:
-        _print_followers(found.descendants)
-    reset(workspace, found, getpass.getuser())
-    return _do(workspace, options, found.recompute, found.descendants, no_wait=asked.no_wait)
+        _print_followers(emptied.descendants)
+    reset(workspace, emptied, getpass.getuser())
+    return _do(workspace, options, emptied.recompute, emptied.descendants, no_wait=asked.no_wait)
 
 
 def invalidate(options: Options, name: str, asked: Invalidating) -> None:
@@ -152,19 +152,19 @@ def invalidate(options: Options, name: str, asked: Invalidating) -> None:
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         table = workspace.project.graph.models[workspace.resolve(name)]
         within = positions(table, asked.start, asked.end)
-        found = report(workspace, table, within, asked.where, words)
-        if not found.ranges:
-            _nothing(options, f"no row of {table.name} there matches {found.row_filter}: nothing is recomputed")
+        reported = report(workspace, table, within, asked.where, words)
+        if not reported.ranges:
+            _nothing(options, f"no row of {table.name} there matches {reported.row_filter}: nothing is recomputed")
             return
-        if not options.json and not found.known:
-            _print_report(workspace, found)
-        if found.known or not record(workspace, found, words):
+        if not options.json and not reported.known:
+            _print_report(workspace, reported)
+        if reported.known or not record(workspace, reported, words):
             _nothing(options, f"{asked.key} is already recorded: nothing is recomputed", recorded=True)
             return
-        if not found.recompute:
+        if not reported.recompute:
             _nothing(options, "", recorded=True)
             return
-        failed = _do(workspace, options, found.recompute, found.descendants, no_wait=asked.no_wait)
+        failed = _do(workspace, options, reported.recompute, reported.descendants, no_wait=asked.no_wait)
     if failed:
         raise typer.Exit(1)
 
@@ -180,22 +180,22 @@ def positions(table: Model, start: str | None, end: str | None) -> IntervalSet |
     return IntervalSet((MIN_POSITION if low is None else low, MAX_POSITION if high is None else high))
 
 
-def _print_report(workspace: Workspace, found: Report) -> None:
-    table = found.news.model
-    if found.recompute:
-        _print_recompute(workspace, found.recompute)
-        _print_followers(found.descendants)
-    elif not found.readers:
+def _print_report(workspace: Workspace, report: Report) -> None:
+    table = report.news.model
+    if report.recompute:
+        _print_recompute(workspace, report.recompute)
+        _print_followers(report.descendants)
+    elif not report.readers:
         show.line(f"{table} has no consumers: it is recorded, and nothing is recomputed")
-    elif workspace.project.graph.models[table].position is None and not found.reach:
+    elif workspace.project.graph.models[table].position is None and not report.reach:
         show.line(
             f"{table} is a lookup, and its consumers ignore its changes (on_change: ignore); "
-            f"to recompute: penstock rerun {found.readers[0]}"
+            f"to recompute: penstock rerun {report.readers[0]}"
         )
-    elif found.held:
+    elif report.held:
         show.line(
-            f"all consumers of {table} have read snapshot {found.news.snapshot} already: nothing is recomputed; "
-            f"to recompute: penstock rerun {found.held[0]}"
+            f"all consumers of {table} have read snapshot {report.news.snapshot} already: nothing is recomputed; "
+            f"to recompute: penstock rerun {report.held[0]}"
         )
     else:
         show.line(f"no consumer of {table} has computed anything in that range: nothing is recomputed")
@@ -210,20 +210,20 @@ def _do(
     no_wait: bool,
 ) -> int:
     """Work on what was recorded, unless others will; how many tasks failed for good."""
-    rows = [one.row for one in asked]
+    rows = [part.row for part in asked]
     live = workspace.state.workers.alive()
     # workers alone do nothing about it: somebody has to plan it first
-    planned = any(one.role in ("scheduler", "up") for one in live)
-    others = [one for one in live if planned and one.role in ("worker", "up")]
+    planned = any(process.role in ("scheduler", "up") for process in live)
+    others = [process for process in live if planned and process.role in ("worker", "up")]
     if not no_wait and not others:
-        names = (*(one.model for one in asked), *followers)
+        names = (*(part.model for part in asked), *followers)
         return work(workspace, workspace.interval_models(names), options.json, {"recompute": rows})
     if options.json:
         show.print_json({"recompute": rows, "recorded": True})
     elif others:
         show.line(f"recorded; {show.count(len(others), 'worker')} will compute it: see penstock status")
         paused = workspace.state.views.world().paused
-        for name in (one.model for one in asked if one.model in paused):
+        for name in (part.model for part in asked if part.model in paused):
             show.line(f"but {name} is paused: penstock resume {name}", "yellow")
     else:
         show.line("recorded; the next penstock run computes it")
@@ -243,8 +243,8 @@ def _print_recompute(workspace: Workspace, asked: Sequence[Recompute]) -> None:
     show.print_table(
         ("model", "chunks", "recomputed"),
         (
-            (one.model, one.chunks, show.span([[p.start, p.end] for p in one.scope], models[one.model].axis))
-            for one in asked
+            (part.model, part.chunks, show.span([[p.start, p.end] for p in part.scope], models[part.model].axis))
+            for part in asked
         ),
     )
 

@@ -1,4 +1,4 @@
-"""Commands that stay until they are stopped, and those that steer them."""
+"""Commands that run until they are stopped, and those that control them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class WorkerOptions:
     """What a call says about its worker, over what the project says."""
 
     models: tuple[str, ...] = ()
@@ -34,11 +34,11 @@ class Wishes:
     concurrency: int | None = None
 
 
-def up(options: Options, yes: bool, address: str | None, wishes: Wishes) -> None:
+def up(options: Options, yes: bool, address: str | None, chosen: WorkerOptions) -> None:
     from penstock.cli.build import store
     from penstock.runtime.serve import roles
 
-    with _resident(options, wishes) as (workspace, stop):
+    with _resident(options, chosen) as (workspace, stop):
         store(workspace, yes)
         roles.up(workspace, stop, address)
 
@@ -46,42 +46,42 @@ def up(options: Options, yes: bool, address: str | None, wishes: Wishes) -> None
 def scheduler(options: Options, address: str | None) -> None:
     from penstock.runtime.serve import roles
 
-    with _resident(options, Wishes()) as (workspace, stop):
+    with _resident(options, WorkerOptions()) as (workspace, stop):
         roles.scheduler(workspace, stop, address)
 
 
-def worker(options: Options, address: str | None, wishes: Wishes) -> None:
+def worker(options: Options, address: str | None, chosen: WorkerOptions) -> None:
     from penstock.runtime.serve import roles
 
-    with _resident(options, wishes) as (workspace, stop):
+    with _resident(options, chosen) as (workspace, stop):
         roles.worker(workspace, stop, address)
 
 
 @contextmanager
-def _resident(options: Options, wishes: Wishes) -> Iterator[tuple[Workspace, Stop]]:
+def _resident(options: Options, chosen: WorkerOptions) -> Iterator[tuple[Workspace, Stop]]:
     """A workspace that ends by SIGTERM or Ctrl-C in good order; the second signal ends it at once."""
     from penstock.runtime.place.workspace import open_project, open_workspace
     from penstock.runtime.process.logs import configure
     from penstock.runtime.process.wakeup import Stop
 
     root = root_of(options)
-    project = _wished(open_project(root, options.environ, options.target, options.config), wishes)
+    project = _with_options(open_project(root, options.environ, options.target, options.config), chosen)
     configure("debug" if options.verbose else project.settings.logging, options.json, sys.stderr)
     stop = Stop()
 
-    told: SimpleQueue[int] = SimpleQueue()
+    signals: SimpleQueue[int] = SimpleQueue()
 
     def handle(number: int, _: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
-        told.put(number)  # the main thread may hold the very locks that asking takes
+        signals.put(number)  # the main thread may hold the very locks that asking takes
 
     def ask() -> None:
-        told.get()
+        signals.get()
         stop.ask()
 
-    def broken(found: threading.ExceptHookArgs) -> None:
+    def broken(crash: threading.ExceptHookArgs) -> None:
         """A thread that a bug ended must not leave a process behind that only looks alive."""
-        stop.ask(found.exc_value)
+        stop.ask(crash.exc_value)
 
     threading.excepthook = broken
     threading.Thread(target=ask, name="penstock-signals", daemon=True).start()
@@ -91,18 +91,18 @@ def _resident(options: Options, wishes: Wishes) -> Iterator[tuple[Workspace, Sto
         yield workspace, stop
 
 
-def _wished(project: Project, wishes: Wishes) -> Project:
+def _with_options(project: Project, chosen: WorkerOptions) -> Project:
     from penstock.project import WorkerGlob
 
     worker = project.settings.worker
-    if wishes.models:
-        worker = replace(worker, models=tuple(WorkerGlob(pattern) for pattern in wishes.models))
-    if wishes.tags:
-        worker = replace(worker, tags=wishes.tags)
-    if wishes.concurrency is not None:
-        if wishes.concurrency < 1:
+    if chosen.models:
+        worker = replace(worker, models=tuple(WorkerGlob(pattern) for pattern in chosen.models))
+    if chosen.tags:
+        worker = replace(worker, tags=chosen.tags)
+    if chosen.concurrency is not None:
+        if chosen.concurrency < 1:
             raise UsageError("--concurrency must be at least 1")
-        worker = replace(worker, concurrency=wishes.concurrency)
+        worker = replace(worker, concurrency=chosen.concurrency)
     return replace(project, settings=replace(project.settings, worker=worker))
 
 

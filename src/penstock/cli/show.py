@@ -47,7 +47,7 @@ def _row(columns: Sequence[str], row: Sequence[str], widths: Sequence[int], styl
         for column, text, width in zip(columns, row, widths, strict=True)
     )
     return "  ".join(
-        padded_text if not (found := style or STYLES.get(text, "")) else _styled(padded_text, found)
+        padded_text if not (shade := style or STYLES.get(text, "")) else _styled(padded_text, shade)
         for padded_text, text in zip(padded, row, strict=True)
     )
 
@@ -75,7 +75,9 @@ def _plain(text: str) -> bool:
     """Every character is one column wide."""
     if text.isascii():
         return text.isprintable()
-    return text.isprintable() and all(east_asian_width(one) not in "WF" and not combining(one) for one in text)
+    return text.isprintable() and all(
+        east_asian_width(character) not in "WF" and not combining(character) for character in text
+    )
 
 
 def _styled(text: str, style: str) -> str:
@@ -88,11 +90,11 @@ def _styled(text: str, style: str) -> str:
 
 def span(pairs: object, axis: str | None) -> str:
     """`[[s, e], …]` for people: the whole stretch, and in how many parts."""
-    found = pairs if isinstance(pairs, Sequence) else ()
-    if not found:
+    ranges = pairs if isinstance(pairs, Sequence) else ()
+    if not ranges:
         return "nothing"
-    start, end = shown(found[0][0], axis or ""), shown(found[-1][1], axis or "")
-    parts = f" in {len(found)} parts" if len(found) > 1 else ""
+    start, end = shown(ranges[0][0], axis or ""), shown(ranges[-1][1], axis or "")
+    parts = f" in {len(ranges)} parts" if len(ranges) > 1 else ""
     return f"{start} .. {end}{parts}"
 
 
@@ -100,9 +102,9 @@ def line(text: str, style: str = "") -> None:
     print(_styled(text, style))  # noqa: T201
 
 
-def count(number: int, thing: str) -> str:
+def count(number: int, noun: str) -> str:
     """`1 task`, `2 tasks`."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def seconds(value: object) -> str:
@@ -118,5 +120,5 @@ def age(value: object) -> str:
 
 
 def counts(tasks: object) -> str:
-    found = tasks if isinstance(tasks, Mapping) else {}
-    return ", ".join(f"{count} {name}" for name, count in found.items() if count) or "none"
+    states = tasks if isinstance(tasks, Mapping) else {}
+    return ", ".join(f"{count} {name}" for name, count in states.items() if count) or "none"

@@ -85,7 +85,7 @@ class Eviction:
     snapshots: tuple[int, ...]
     """Those that brought the rows."""
     latest: int
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     """What else follows from the same look."""
 
     @property
@@ -99,10 +99,11 @@ def audit(site: TableResolver, state: AuditState, world: StateView) -> Iterator[
     OPTIMIZE and its like are accepted. What else touched rows of ours raises an invalidation: they are computed again.
     """
     for table in own_tables(site, state.views, world):
-        told = judge(site, state, table, look_or_error(site, table))
-        yield (
-            evicted(site, state.generations, told, staged_or_error(site, told)) if isinstance(told, Eviction) else told
-        )
+        outcome = judge(site, state, table, look_or_error(site, table))
+        if isinstance(outcome, Eviction):
+            yield evicted(site, state.generations, outcome, staged_or_error(site, outcome))
+        else:
+            yield outcome
 
 
 def own_tables(site: TableResolver, views: Views, world: StateView) -> Iterator[OwnTable]:
@@ -193,7 +194,7 @@ def unseen_commits(site: TableResolver, generations: Generations, table: OwnTabl
 def _judge(site: TableResolver, state: AuditState, seen: TableSeen) -> Eviction | str | None:
     """Rows that no chunk accounts for; what chunks account for is asked for again, which is told once."""
     model, accepted = seen.table.model, seen.table.accepted
-    latest, found = seen.latest, seen.commits
+    latest, commits = seen.latest, seen.commits
     if latest == accepted == seen.table.generation.audited_snapshot:
         return None
     generation = _as_seen(state.views, seen.table)
@@ -202,8 +203,8 @@ def _judge(site: TableResolver, state: AuditState, seen: TableSeen) -> Eviction 
     if seen.table_id is None or latest < accepted:
         location = site.table(generation.location)
         return _lost(state, model, generation, accepted, f"the table at {location} is gone, or an older one is there")
-    owned = _owned(state.generations, found)
-    foreign = _foreign(found, owned)
+    owned = _owned(state.generations, commits)
+    foreign = _foreign(commits, owned)
     asked = []
     for commit in foreign:
         if scope := commit.scope & generation.covered:
@@ -213,14 +214,14 @@ def _judge(site: TableResolver, state: AuditState, seen: TableSeen) -> Eviction 
             )
             asked.append(f"{_reason(commit)}: {_repaired(model, scope)}")
     strays = [commit for commit in foreign if _is_stray(commit, generation.covered)]
-    pending = unadopted(found, owned)
-    if not found and accepted < latest:
+    pending = unadopted(commits, owned)
+    if not commits and accepted < latest:
         state.generations.accept_snapshot(generation.no, accepted, latest)
     elif strays and not pending:
         scope = IntervalSet.of(part for commit in strays for part in commit.scope) - generation.covered
         return Eviction(model, generation, scope, tuple(commit.version for commit in strays), latest, tuple(asked))
     elif not pending or latest == accepted:
-        upto = settled(latest, pending, strays)
+        upto = audited_upto(latest, pending, strays)
         state.generations.judged(generation, upto)
         if asked and upto != generation.audited_snapshot:  # else it is judged, and told, once more
             return f"{model.name}: {'; '.join(asked)}"
@@ -232,15 +233,15 @@ def _repaired(model: IntervalModel, scope: IntervalSet) -> str:
     return f"{spans(scope, model.axis)} {'gets its missing rows; other rows are kept' if keeps else 'is recomputed'}"
 
 
-def _owned(generations: Generations, found: Sequence[ForeignCommit]) -> Mapping[UUID, bool]:
-    return generations.owned([commit.task for commit in found if commit.task is not None])
+def _owned(generations: Generations, commits: Sequence[ForeignCommit]) -> Mapping[UUID, bool]:
+    return generations.owned([commit.task for commit in commits if commit.task is not None])
 
 
-def _foreign(found: Sequence[ForeignCommit], owned: Mapping[UUID, bool]) -> list[ForeignCommit]:
-    return [commit for commit in found if commit.task is None or commit.task not in owned]
+def _foreign(commits: Sequence[ForeignCommit], owned: Mapping[UUID, bool]) -> list[ForeignCommit]:
+    return [commit for commit in commits if commit.task is None or commit.task not in owned]
 
 
-def settled(latest: int, pending: Sequence[int], strays: Sequence[ForeignCommit]) -> int:
+def audited_upto(latest: int, pending: Sequence[int], strays: Sequence[ForeignCommit]) -> int:
     """Up to where nothing is left to be done: rows to take out wait for the commits that are still to be adopted."""
     return min([latest + 1, *pending, *(commit.version for commit in strays)]) - 1
 
@@ -253,13 +254,13 @@ def _key(table_id: str, commit: ForeignCommit, scope: IntervalSet) -> str:
     return f"foreign:{table_id}:{commit.version}:{sha256(str(scope.edges).encode()).hexdigest()[:16]}"
 
 
-def unadopted(found: Sequence[ForeignCommit], owned: Mapping[UUID, bool]) -> list[int]:
+def unadopted(commits: Sequence[ForeignCommit], owned: Mapping[UUID, bool]) -> list[int]:
     """Commits of tasks that are still to adopt them.
 
     They are served once others publish on top of them. Should a task be taken away instead, its commit must be judged
     after all, so whoever judges stops before it.
     """
-    return [commit.version for commit in found if commit.task is not None and owned.get(commit.task) is False]
+    return [commit.version for commit in commits if commit.task is not None and owned.get(commit.task) is False]
 
 
 def _as_seen(views: Views, table: OwnTable) -> Generation | None:
@@ -301,7 +302,7 @@ def _evict(
     brought = eviction.snapshots
     which = f"snapshot {brought[0]}" if len(brought) == 1 else f"{len(brought)} snapshots"
     said = f"rows that another program wrote outside the covered ranges ({which}) were removed"
-    return f"{eviction.model.name}: {'; '.join((*eviction.told, said))}"
+    return f"{eviction.model.name}: {'; '.join((*eviction.notes, said))}"
 
 
 def _table(site: TableResolver, eviction: Eviction) -> Table:

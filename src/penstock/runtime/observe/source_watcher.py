@@ -1,4 +1,4 @@
-"""Who looks at sources while planning goes on?"""
+"""Threads that observe sources while planning goes on."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ AUDITORS, AUDIT_BATCH = 4, 512
 HANGING_SECONDS = 40.0
 """Nobody waits longer for an answer: somebody else takes the place of whoever does."""
 NEWS_SECONDS = 0.5
-"""Where a glance saw news, a look may follow this soon upon somebody's last."""
+"""Where a glance saw a newer commit, a look may follow this soon after the last one."""
 _GRACE_SECONDS = 0.1
 """A look at a table nearby is over by then: what it saw is planned in the same round."""
 
@@ -80,27 +80,27 @@ class _Watched:
     mark: Mark | None = None
     """Of the snapshot's commit, once a look has found that table at that snapshot with it."""
     marked: float = 0.0
-    news: bool = False
+    changed: bool = False
 
     def rests(self, now: float) -> bool:
         """Nothing is to be seen: the table is the one that is known, and has no newer commit."""
-        return self.mark is not None and not self.news and now - self.marked < self.scan_seconds + LOOK_SECONDS
+        return self.mark is not None and not self.changed and now - self.marked < self.scan_seconds + LOOK_SECONDS
 
 
 @dataclass(slots=True)
 class BackgroundWatcher:
-    """Eyes in a few threads: each source has one at a time, and whoever plans takes what they have seen.
+    """A source watcher with a few threads: one at a time per source; the scheduler takes what they have seen.
 
     Between looks the logs are glanced at, which costs next to nothing; only what moved is looked at.
     """
 
     environ: Mapping[str, str]
-    ring: Callable[[], None]
+    wake: Callable[[], None]
     _pool: Pool[_Key] = field(default_factory=lambda: Pool(THREADS, HANGING_SECONDS))
     _auditors: Pool[_Key] = field(default_factory=lambda: Pool(AUDITORS, HANGING_SECONDS))
-    _found: SimpleQueue[Seen | BaseException] = field(default_factory=SimpleQueue)
+    _seen: SimpleQueue[Seen | BaseException] = field(default_factory=SimpleQueue)
     _watched: dict[str, _Watched] = field(default_factory=dict)
-    _more: set[str] = field(default_factory=set)
+    _unfinished: set[str] = field(default_factory=set)
     """Sources whose last look was not long enough."""
     _audits: SimpleQueue[tuple[_Key, _Conclude]] = field(default_factory=SimpleQueue)
     """What was seen of our own tables in this audit: an earlier one has left nothing here."""
@@ -108,31 +108,31 @@ class BackgroundWatcher:
     def periods(self, site: TableResolver, world: StateView) -> dict[str, float]:
         """How soon after the last look each source may be looked at again; not those at rest, or under way."""
         self._follow(site, world)
-        found, now = scan_periods(site), time.monotonic()
+        periods, now = scan_periods(site), time.monotonic()
         for name, watched in self._watched.items():
-            if watched.news or name in self._more:
-                found[name] = min(found[name], 0.0 if name in self._more else NEWS_SECONDS)
+            if watched.changed or name in self._unfinished:
+                periods[name] = min(periods[name], 0.0 if name in self._unfinished else NEWS_SECONDS)
             elif watched.rests(now) and world.sources[name].error is None:
-                del found[name]
-        return {name: seconds for name, seconds in found.items() if not self._pool.busy((_Act.LOOK, name))}
+                del periods[name]
+        return {name: seconds for name, seconds in periods.items() if not self._pool.busy((_Act.LOOK, name))}
 
     def look(self, site: TableResolver, names: Collection[str], world: StateView) -> Iterator[Seen]:
         """Begin to look at these sources; what was seen meanwhile, of these or others."""
         observer = Observer(site, None, self.environ, runs_programs=False)
         for name in sorted(names):
-            self._more.discard(name)
+            self._unfinished.discard(name)
             self._pool.begin((_Act.LOOK, name), lambda name=name: self._look(observer, name, world))  # type: ignore[misc]
         yield from self._hanging(site, world)
         until = time.monotonic() + (_GRACE_SECONDS if names else 0.0)
         while True:
             try:
-                seen = self._found.get(timeout=max(until - time.monotonic(), 0.0))
+                seen = self._seen.get(timeout=max(until - time.monotonic(), 0.0))
             except Empty:
                 return
             if isinstance(seen, BaseException):
                 raise seen
             if isinstance(seen, Sight) and seen.more:
-                self._more.add(seen.record.model)
+                self._unfinished.add(seen.record.model)
             yield seen
             if not any(self._pool.busy((_Act.LOOK, name)) for name in names):
                 until = 0.0
@@ -162,11 +162,11 @@ class BackgroundWatcher:
             if key not in awaited:
                 continue
             awaited.remove(key)
-            told = conclude()
-            if isinstance(told, Eviction):
-                awaited |= self._begin(_Act.EVICT, [told], stage)
+            outcome = conclude()
+            if isinstance(outcome, Eviction):
+                awaited |= self._begin(_Act.EVICT, [outcome], stage)
             else:
-                yield told
+                yield outcome
 
     def _begin(self, act: _Act, subjects: Sequence[T], ask: Callable[[T], _Conclude]) -> set[_Key]:
         """Ask about each beside the others; whoever waits for the answers is woken by the last one."""
@@ -175,7 +175,7 @@ class BackgroundWatcher:
         def answer(key: _Key, subject: T) -> None:
             answers.put((key, ask(subject)))
             if not others.acquire(blocking=False):
-                self.ring()
+                self.wake()
 
         asked = {(act, subject.name): subject for subject in subjects}
         for key, subject in asked.items():
@@ -185,46 +185,46 @@ class BackgroundWatcher:
     def glance(self) -> float:
         """Begin a glance at every log that is due; in how many seconds the next one is."""
         now = time.monotonic()
-        watched = dict(self._watched)
-        for name, one in watched.items():
-            if one.due <= now and not self._pool.busy((_Act.LOOK, name)):
-                one.due = now + glance_seconds(now - one.moved, one.scan_seconds)
-                self._pool.begin((_Act.GLANCE, name), lambda one=one: self._glance(one))  # type: ignore[misc]
-        later = min((one.due for one in watched.values()), default=now + GLANCE_SECONDS)
+        watched_logs = dict(self._watched)
+        for name, watched in watched_logs.items():
+            if watched.due <= now and not self._pool.busy((_Act.LOOK, name)):
+                watched.due = now + glance_seconds(now - watched.moved, watched.scan_seconds)
+                self._pool.begin((_Act.GLANCE, name), lambda watched=watched: self._glance(watched))  # type: ignore[misc]
+        later = min((watched.due for watched in watched_logs.values()), default=now + GLANCE_SECONDS)
         return min(max(later - now, GLANCE_SECONDS / 10), GLANCE_SECONDS)
 
     def _glance(self, watched: _Watched) -> None:
         now = time.monotonic()
         try:
-            news = watched.log.goes_on(watched.location, watched.snapshot, watched.storage)
-            if not news and watched.mark is not None and now - watched.marked >= watched.scan_seconds:
-                news = watched.log.mark(watched.location, watched.snapshot, watched.storage) != watched.mark
+            changed = watched.log.goes_on(watched.location, watched.snapshot, watched.storage)
+            if not changed and watched.mark is not None and now - watched.marked >= watched.scan_seconds:
+                changed = watched.log.mark(watched.location, watched.snapshot, watched.storage) != watched.mark
                 watched.marked = now
         except BaseException as error:
             contained(error, location=watched.location)
             watched.mark = None  # the next look says what is wrong
             return
-        if news and not watched.news:
-            watched.news = True
-            self.ring()
+        if changed and not watched.changed:
+            watched.changed = True
+            self.wake()
 
     def _follow(self, site: TableResolver, world: StateView) -> None:
         """Glance at the logs that are known, from the snapshots on that are known."""
         now, storage = time.monotonic(), site.storage
-        found: dict[str, _Watched] = {}
+        followed: dict[str, _Watched] = {}
         for source in site.graph.models.values():
             record = world.sources.get(source.name)
             if not isinstance(source, Source) or not by_log(source) or record is None or record.snapshot is None:
                 continue
             place, before = site.source(source), self._watched.get(source.name)
             if before is not None and (before.snapshot, before.table_id) == (record.snapshot, record.table_id):
-                found[source.name] = before
+                followed[source.name] = before
                 continue
             period = float(source.incremental_scan_seconds)
             due = now + GLANCE_SECONDS
             log = source_log(source.format)
-            found[source.name] = _Watched(log, place, storage, period, record.snapshot, record.table_id, now, due)
-        self._watched = found
+            followed[source.name] = _Watched(log, place, storage, period, record.snapshot, record.table_id, now, due)
+        self._watched = followed
 
     def _look(self, observer: Observer, name: str, world: StateView) -> None:
         watched = self._watched.get(name)
@@ -232,15 +232,15 @@ class BackgroundWatcher:
         try:
             before = _mark(watched)
             for last in observer.look((name,), world, LOOK_SECONDS):
-                self._found.put(last)
+                self._seen.put(last)
         except BaseException as error:  # a bug: whoever plans raises it
-            self._found.put(error)
+            self._seen.put(error)
             return
         finally:
-            self.ring()
+            self.wake()
         if watched is None:
             return
-        watched.news = False
+        watched.changed = False
         if isinstance(last, Sight) and last.record.error is None and last.record.snapshot == watched.snapshot:
             # it was this file before the look, and the look found this snapshot: they belong together
             watched.mark, watched.marked = before, time.monotonic()
@@ -259,12 +259,12 @@ class BackgroundWatcher:
 
 
 @contextmanager
-def glancing(lookout: BackgroundWatcher) -> Iterator[None]:
+def glancing(watcher: BackgroundWatcher) -> Iterator[None]:
     """Glance, in a thread that only ever begins it."""
     ended = threading.Event()
 
     def act() -> None:
-        while not ended.wait(lookout.glance()):
+        while not ended.wait(watcher.glance()):
             continue
 
     thread = threading.Thread(target=act, name="penstock-glances", daemon=True)

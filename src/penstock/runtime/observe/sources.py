@@ -145,26 +145,26 @@ class Observer:
             known, most = sight.record, next_slice(most, now - began)
 
     def _observe(self, source: Source, known: SourceRecord, world: StateView, most: int) -> Sight:
-        more = False
+        unfinished = False
         try:
             if by_log(source):
-                record, more = self._from_log(source, known, world.at, most)
+                record, unfinished = self._from_log(source, known, world.at, most)
             else:
                 record = self._by_scan(source, known, world.at)
             if record is None:
                 return Sight(known, known, UNCHANGED)
-            noticed = self._noticed(source, known, record, world)
+            changes = self._noticed(source, known, record, world)
         except _SparkOnlyError:
             raise
         except BaseException as error:
             # a snapshot is never kept without what changed up to it
             return Sight(known, replace(known, error=contained(error, source=source.name).message), UNCHANGED)
-        record = replace(record, observed_at=world.at, error=None, expired_pos=noticed.expired_pos)
-        if noticed.ignored:
-            record = _with_ignored(record, noticed.ignored_rows, world.at)
-        elif noticed.expired_pos is None:
+        record = replace(record, observed_at=world.at, error=None, expired_pos=changes.expired_pos)
+        if changes.ignored:
+            record = _with_ignored(record, changes.ignored_rows, world.at)
+        elif changes.expired_pos is None:
             record = replace(record, ignored_rows=None, ignored_since=None)
-        return Sight(known, record, noticed.changed, more)
+        return Sight(known, record, changes.changed, unfinished)
 
     def _noticed(self, source: Source, known: SourceRecord, record: SourceRecord, world: StateView) -> SourceChanges:
         """Where rows are no longer what they were when the source was last seen."""
@@ -186,10 +186,10 @@ class Observer:
         if record.only_spark is not None:
             return self._fed(source, after, record, world)
         read = consumed(source, self.site.graph, world)
-        found = source_log(source.format).changes(
+        changes = source_log(source.format).changes(
             location, column, after, record.snapshot, consumed=read, storage=self.site.storage
         )
-        return judged(found, record.expired_pos, read)
+        return judged(changes, record.expired_pos, read)
 
     def _fed(self, source: Source, after: int, record: SourceRecord, world: StateView) -> SourceChanges:
         """The same by the change feed of a table that only Spark can read; without one nobody knows."""
@@ -200,11 +200,11 @@ class Observer:
         if column is not None and record.change_feed:
             location, first = self.site.source(source), record.min_pos
             try:
-                found = self.scanner.foreign_changes(location, column, after, record.snapshot, first)
+                changes = self.scanner.foreign_changes(location, column, after, record.snapshot, first)
             except SourceError as error:  # the feed was off for a while, or its files are gone
                 log("change_feed_failed", "warning", model=source.name, error=error.message)
             else:
-                return judged(found, expired_pos, read)
+                return judged(changes, expired_pos, read)
         if source.recheck is not None:
             return SourceChanges(newest(source, graph, world, source.recheck), expired_pos)
         return SourceChanges(Changed(EVERYTHING), expired_pos)
@@ -257,8 +257,8 @@ class Observer:
             return record, seen.more
         if self.scanner is None:
             raise _SparkOnlyError
-        found = self.scanner.scan_bounds(location, source.format, column, snapshot=seen.snapshot, sql=None)
-        merged = merged_bounds(None, complete_bounds(*found, completeness(source)), "full")
+        extremes = self.scanner.scan_bounds(location, source.format, column, snapshot=seen.snapshot, sql=None)
+        merged = merged_bounds(None, complete_bounds(*extremes, completeness(source)), "full")
         return replace(record, min_pos=merged.min_pos, end_pos=merged.end_pos), seen.more
 
     def _through_spark(self, source: Source, known: SourceRecord, now: datetime, why: str) -> SourceRecord:
@@ -327,8 +327,8 @@ class Observer:
             sql = render_bounds(source, self.site.project, context, lambda _: VIEW)
         assert self.scanner is not None  # noqa: S101
         location = self.site.source(source)
-        found = self.scanner.scan_bounds(location, source.format, column, snapshot=known.snapshot, sql=sql)
-        return complete_bounds(*found, completeness(source))
+        extremes = self.scanner.scan_bounds(location, source.format, column, snapshot=known.snapshot, sql=sql)
+        return complete_bounds(*extremes, completeness(source))
 
 
 def keep(sources: Sources, sight: Sight) -> None:

@@ -1,4 +1,4 @@
-"""In which words does the state database know a project?"""
+"""How is a project stored in the state database?"""
 
 from __future__ import annotations
 

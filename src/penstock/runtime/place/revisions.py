@@ -1,4 +1,4 @@
-"""Which project do the tables belong to: the one that was applied?"""
+"""The applied project, as the state database keeps it."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ def _refuse_to_overwrite(directory: Path, contents: dict[str, bytes], demo: bool
         raise UsageError(f"{directory} already holds a project ({PROJECT_FILE})", hint=elsewhere)
     foreign = sorted(_foreign(directory, contents, demo))
     if foreign:
-        more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
-        raise UsageError(f"{directory} is not empty: it holds {', '.join(foreign[:3])}{more}", hint=elsewhere)
+        rest = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
+        raise UsageError(f"{directory} is not empty: it holds {', '.join(foreign[:3])}{rest}", hint=elsewhere)
 
 
 def _foreign(directory: Path, contents: dict[str, bytes], demo: bool) -> Iterator[str]:

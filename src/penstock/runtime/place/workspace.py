@@ -136,9 +136,9 @@ def open_workspace(
 @contextmanager
 def database(project: Project, environ: Mapping[str, str]) -> Iterator[Address]:
     """The address of the project's PostgreSQL: the given one, or the embedded one, started if need be."""
-    given = project.settings.target.state
-    if given is not None:
-        yield Address(given)
+    dsn = project.settings.target.state
+    if dsn is not None:
+        yield Address(dsn)
         return
     with EmbeddedPostgres.attach(project.root, environ) as server:
         yield Address(server.dsn, server.revive)
@@ -165,8 +165,8 @@ def open_project(root: Path, environ: Mapping[str, str], target: str | None, con
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
     """Where jars and class archives are kept between runs, for all projects of a user."""
-    given = environ.get("PENSTOCK_CACHE") or environ.get("XDG_CACHE_HOME")
-    base = Path(given) if given else Path(environ.get("HOME", "~")).expanduser() / ".cache"
+    folder = environ.get("PENSTOCK_CACHE") or environ.get("XDG_CACHE_HOME")
+    base = Path(folder) if folder else Path(environ.get("HOME", "~")).expanduser() / ".cache"
     return base / "penstock"
 
 

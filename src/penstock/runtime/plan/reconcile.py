@@ -1,4 +1,4 @@
-"""What can be settled before planning, without a worker?"""
+"""What is done before planning, without a worker: lost tasks, events, rebuilt tables."""
 
 from __future__ import annotations
 
@@ -70,18 +70,18 @@ def _go_on(control: Control, world: StateView, dead_since: datetime | None) -> i
     A run, which does not try again what died in it, does not wait for a fault of its own time either.
     """
     due = [
-        one
-        for one in world.suspended.values()
+        suspension
+        for suspension in world.suspended.values()
         if tries_again(
-            one.since,
-            one.times,
+            suspension.since,
+            suspension.times,
             world.at,
-            moved=one.moved,
-            passing=one.passing and (dead_since is None or one.since < dead_since),
+            moved=suspension.moved,
+            passing=suspension.passing and (dead_since is None or suspension.since < dead_since),
         )
     ]
-    for one in due:
-        control.go_on(one.generation)
+    for suspension in due:
+        control.go_on(suspension.generation)
     return len(due)
 
 
@@ -90,17 +90,17 @@ def _cutover(projects: Projects, site: TableResolver, world: StateView) -> tuple
     building = {name for name, generation in world.working.items() if generation.state == "building"}
     if not building or world.revision != site.project.revision:
         return ()
-    survey = Observations(site.graph, world)
-    if not all(_complete(survey, name) for name in building):
+    observations = Observations(site.graph, world)
+    if not all(_complete(observations, name) for name in building):
         return ()
     return projects.cutover(building, [world.working[name].no for name in building])
 
 
-def _complete(survey: Observations, name: str) -> bool:
+def _complete(observations: Observations, name: str) -> bool:
     """Whether a rebuilt generation holds what the old one can still hold; one that cannot be judged does not."""
     try:
-        seen = survey.observation(survey.graph.interval_model(name))
-        old = survey.world.current.get(name)
+        seen = observations.observation(observations.graph.interval_model(name))
+        old = observations.world.current.get(name)
         if old and old.covered and seen.starving:  # nothing to build it from is no reason to serve nothing
             return False
         return not repairable(seen) and not (old and (old.covered & ready(seen)) - seen.covered)

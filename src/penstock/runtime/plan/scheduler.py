@@ -58,7 +58,7 @@ class Scheduler:
 
     state: State
     revisions: Revisions
-    eyes: SourceWatcher
+    watcher: SourceWatcher
     metrics: Metrics
     step: Step = no_step
     own_worker: str | None = None
@@ -78,17 +78,17 @@ class Scheduler:
     _audited: datetime | None = None
     _auditing: Iterator[Audited] | None = None
     _audit_waits: bool = False
-    """For threads that look: they ring."""
+    """For threads that look: they wake the scheduler up."""
 
     def round(self) -> float:
-        """Look, settle, plan; how many seconds the next round may wait when nobody rings."""
+        """Look, reconcile, plan; how many seconds the next round may wait when nothing wakes it up."""
         began = time.monotonic()
         world = self.state.views.world()
         site = self.revisions.site(world, self.state.projects)
         if site is None:
             return LONGEST_PAUSE_SECONDS
         self._look(site, world)
-        world = self._settled(site)
+        world = self._reconciled(site)
         if world.revision != site.project.revision:
             return 0.0
         slots = due_slots(world.schedules, world.at)
@@ -104,8 +104,8 @@ class Scheduler:
         return self._pause(site, world)
 
     def _look(self, site: TableResolver, world: StateView) -> None:
-        names = self.state.sources.claim_looks(self.eyes.periods(site, world))
-        for seen in self.eyes.look(site, names, world):
+        names = self.state.sources.claim_looks(self.watcher.periods(site, world))
+        for seen in self.watcher.look(site, names, world):
             match seen:
                 case Sight():
                     self._keep(seen, world)
@@ -124,14 +124,14 @@ class Scheduler:
             log("late_rows_ignored", "warning", model=record.model, rows=record.ignored_rows, below=record.expired_pos)
         self.step("looked")
 
-    def _settled(self, site: TableResolver) -> StateView:
-        settled = reconcile(self.state, site, own_worker=self.own_worker, step=self.step)
+    def _reconciled(self, site: TableResolver) -> StateView:
+        reconciled = reconcile(self.state, site, own_worker=self.own_worker, step=self.step)
         self.step("settled")
-        if settled.reaped:
-            log("tasks_reaped", "warning", tasks=settled.reaped)
-        if settled.took_over:
-            log("took_over", models=",".join(settled.took_over))
-        return settled.world
+        if reconciled.reaped:
+            log("tasks_reaped", "warning", tasks=reconciled.reaped)
+        if reconciled.took_over:
+            log("took_over", models=",".join(reconciled.took_over))
+        return reconciled.world
 
     def _due(self, site: TableResolver, world: StateView, slots: Iterable[Slot]) -> Due:
         settings = site.project.settings.scheduler
@@ -143,12 +143,12 @@ class Scheduler:
         return due
 
     def _enqueue(self, site: TableResolver, world: StateView, due: Due, slots: tuple[Slot, ...]) -> None:
-        survey = Observations(site.graph, world)
+        observations = Observations(site.graph, world)
         orders: list[Order] = []
         for name, lanes in due.items():
             model = site.graph.models.get(name)
             if isinstance(model, IntervalModel):
-                orders += self._contained_orders(site, survey, model, lanes)
+                orders += self._contained_orders(site, observations, model, lanes)
         if not orders and not slots:
             return
         self.step("ordered")
@@ -162,24 +162,24 @@ class Scheduler:
             log("enqueued", tasks=added, models=",".join(sorted({order.model for order in orders})))
 
     def _contained_orders(
-        self, site: TableResolver, survey: Observations, model: IntervalModel, lanes: set[Lane]
+        self, site: TableResolver, observations: Observations, model: IntervalModel, lanes: set[Lane]
     ) -> list[Order]:
         """One model that cannot be planned does not keep the others from it; the next sweep tries it again."""
         try:
-            return list(self._orders(site, survey, model, lanes))
+            return list(self._orders(site, observations, model, lanes))
         except (StateError, ConflictError):
             raise
         except BaseException as error:
-            told = contained(error, model=model.name)
+            failure = contained(error, model=model.name)
             self.metrics.error("planner", error)
-            log("planning_failed", "error", model=model.name, error=told.message)
+            log("planning_failed", "error", model=model.name, error=failure.message)
             return []
 
     def _orders(
-        self, site: TableResolver, survey: Observations, model: IntervalModel, lanes: set[Lane]
+        self, site: TableResolver, observations: Observations, model: IntervalModel, lanes: set[Lane]
     ) -> Iterator[Order]:
         """A lane whose last orders nobody has taken yet gets no more: slow workers make no longer queue."""
-        world, name = survey.world, model.name
+        world, name = observations.world, model.name
         full = lanes & world.work.get(name, Work()).waiting
         if full:
             self._full[name] = full
@@ -190,28 +190,28 @@ class Scheduler:
             self._later_seconds = min(self._later_seconds, 1.0)
         if not wanted:
             return
-        seen = survey.observation(model)
+        seen = observations.observation(model)
         if self._idle.get(name) == (seen, wanted):
             return
         began = time.monotonic()
         decisions = plan(seen, lanes=wanted)
-        found = [one for one in decisions if isinstance(one, Order)]
-        if found:
+        orders = [decision for decision in decisions if isinstance(decision, Order)]
+        if orders:
             self._idle.pop(name, None)
         else:
             self._idle[name] = (seen, wanted)
-        self.metrics.checked("ready" if found else "waiting", time.monotonic() - began)
+        self.metrics.checked("ready" if orders else "waiting", time.monotonic() - began)
         if "backfill" in wanted:
             self.metrics.planned(name, decisions)
-        repairs = IntervalSet.of(chunk for order in found if order.lane == "repair" for chunk in order.chunks)
+        repairs = IntervalSet.of(chunk for order in orders if order.lane == "repair" for chunk in order.chunks)
         if repairs and (wait := self._gathers(site, world, name, repairs)) > 0:
-            found = [order for order in found if order.lane != "repair"]
+            orders = [order for order in orders if order.lane != "repair"]
             self._later.setdefault(name, set()).add("repair")
             self._later_seconds = min(self._later_seconds, wait)
         for lane, times in (("forward", self._forward_at), ("repair", self._repaired_at)):
-            if any(order.lane == lane for order in found):
+            if any(order.lane == lane for order in orders):
                 times[name] = world.at
-        yield from found
+        yield from orders
 
     def _gathers(self, site: TableResolver, world: StateView, name: str, repairs: IntervalSet) -> float:
         """How long repairs wait: what changes once often changes again, unless a person or a parent asks."""
@@ -231,7 +231,7 @@ class Scheduler:
         """Once per sweep, a few tables in every round: planning does not wait for all of them."""
         if self._auditing is None and _passed(self._audited, world.at, site.project.settings.scheduler.sweep_seconds):
             self._audited = world.at
-            self._auditing = iter(self.eyes.audit(site, self.state, world))
+            self._auditing = iter(self.watcher.audit(site, self.state, world))
             self.metrics.saw_workers(self.state.workers.alive())
         until, self._audit_waits = time.monotonic() + AUDIT_SECONDS, False
         while self._auditing is not None and not self._audit_waits and time.monotonic() < until:
@@ -246,7 +246,7 @@ class Scheduler:
 
     def _pause(self, site: TableResolver, world: StateView) -> float:
         settings = site.project.settings.scheduler
-        slots = [(one.next_at - world.at).total_seconds() for one in world.schedules]
+        slots = [(schedule.next_at - world.at).total_seconds() for schedule in world.schedules]
         looks = [source.incremental_scan_seconds for source in site.graph.sources]
         waits = [LONGEST_PAUSE_SECONDS, self._triggers.seconds_to_sweep(world.at, settings.sweep_seconds)]
         working = self._auditing is not None and not self._audit_waits

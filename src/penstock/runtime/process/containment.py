@@ -1,4 +1,4 @@
-"""What becomes of an exception that nobody foresaw?"""
+"""Unexpected exceptions: one ends its task, model or source, and not the process."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def cancel(engine: Cancels, lease: Lease) -> None:
     try:
         engine.cancel(lease.uuid, lease.attempt)
     except BaseException as error:
-        told = contained(error, task=lease.task, attempt=lease.attempt, model=lease.order.model)
-        log("cancel_failed", "warning", task=lease.task, attempt=lease.attempt, error=told.message)
+        failure = contained(error, task=lease.task, attempt=lease.attempt, model=lease.order.model)
+        log("cancel_failed", "warning", task=lease.task, attempt=lease.attempt, error=failure.message)
 
 
 def _panicked(error: BaseException) -> bool:

@@ -1,4 +1,4 @@
-"""What does a resident process write down?"""
+"""Log lines: their format, their fields, and what is hidden in them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _scope: ContextVar[_Scope] = ContextVar("penstock_log_scope", default=_Scope()) 
 
 def configure(level: str, as_json: bool, stream: TextIO) -> None:
     """Print what is at least as bad as `level`: debug, info, warning or error."""
-    for handler in [one for one in _logger.handlers if isinstance(one, logging.StreamHandler)]:
+    for handler in [handler for handler in _logger.handlers if isinstance(handler, logging.StreamHandler)]:
         _logger.removeHandler(handler)
     printing: logging.Handler = logging.StreamHandler(stream)
     printing.setLevel(_number(level))
@@ -92,7 +92,7 @@ def attempt_log(**fields: object) -> Iterator[Tail]:
 def masked(text: str) -> str:
     """The same without the passwords of addresses and what is assigned to names of secrets."""
     hidden = PASSWORD.sub(r"\g<before>:***@", concealed(text[:_READ_CHARACTERS]))
-    hidden = _ASSIGNED.sub(lambda found: found[0].removesuffix(found[1]) + "***", hidden)
+    hidden = _ASSIGNED.sub(lambda match: match[0].removesuffix(match[1]) + "***", hidden)
     return hidden if len(text) <= VALUE_CHARACTERS else hidden[:VALUE_CHARACTERS] + "…"
 
 

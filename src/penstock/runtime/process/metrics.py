@@ -1,4 +1,4 @@
-"""What can a dashboard count?"""
+"""What does a process count for Prometheus?"""
 
 from __future__ import annotations
 
@@ -128,14 +128,14 @@ class _Seen(Collector):
     def collect(self) -> Iterator[Metric]:
         world, beat_at = self.world, self._beat_at
         work = {name: world.work.get(name, Work()) for name in world.working} if world else {}
-        yield _gauge("tasks_running", "Tasks that a worker holds.", ("model",), _by(work, lambda one: one.running))
-        waiting = _by(work, lambda one: one.queued + one.retrying)
+        yield _gauge("tasks_running", "Tasks that a worker holds.", ("model",), _by(work, lambda tasks: tasks.running))
+        waiting = _by(work, lambda tasks: tasks.queued + tasks.retrying)
         yield _gauge("tasks_waiting", "Tasks that are queued or to be tried again.", ("model",), waiting)
-        dead = _by(work, lambda one: one.dead_tasks)
+        dead = _by(work, lambda tasks: tasks.dead_tasks)
         yield _gauge("tasks_dead", "Tasks that failed for good and that nothing has replaced.", ("model",), dead)
         yield _gauge("model_bounds", "Where the data of a model begin and end.", ("model", "edge"), _bounds(world))
         gaps: Series = {
-            (name, kind): n for name, found in dict(self.gaps).items() if name in work for kind, n in found.items()
+            (name, kind): n for name, kinds in dict(self.gaps).items() if name in work for kind, n in kinds.items()
         }
         about = "Gaps when the model was last planned: chunks that could be filled, and whether one has to wait."
         yield _gauge("gaps", about, ("model", "kind"), gaps)
@@ -171,15 +171,15 @@ def _gauge(name: str, about: str, labels: tuple[str, ...], values: Series) -> Ga
 
 
 def _by(work: Mapping[str, Work], count: Callable[[Work], int]) -> Series:
-    return {(name,): count(one) for name, one in work.items()}
+    return {(name,): count(tasks) for name, tasks in work.items()}
 
 
 def _bounds(world: StateView | None) -> Series:
     """Of tables that are served and of sources; what holds nothing has none."""
     if world is None:
         return {}
-    edges = {name: (one.covered.first, one.covered.end) for name, one in world.current.items()}
-    edges |= {name: (one.min_pos, one.end_pos) for name, one in world.sources.items()}
+    edges = {name: (generation.covered.first, generation.covered.end) for name, generation in world.current.items()}
+    edges |= {name: (source.min_pos, source.end_pos) for name, source in world.sources.items()}
     return {
         (name, edge): position
         for name, ends in edges.items()

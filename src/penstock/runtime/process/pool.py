@@ -1,4 +1,4 @@
-"""How do a few threads do many things, some of which may never end?"""
+"""A few threads for many calls, some of which may never return."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Pool(Generic[Key]):
         return key in self._begun
 
     def hanging(self) -> list[Key]:
-        """What has taken too long; each is told once."""
+        """What has taken too long; each is returned once."""
         until = time.monotonic() - self._hanging_seconds
         with self._changed:
             late = [key for key, since in self._begun.items() if since is not None and since < until]

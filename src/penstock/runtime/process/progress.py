@@ -1,4 +1,4 @@
-"""What does a person want to hear while work is going on?"""
+"""What `run` reports while it works."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Finished:
 
 
 class Progress(Protocol):
-    """Told by `run` what happens, in this order, from several threads."""
+    """Called by `run` with what happens, in this order, from several threads."""
 
     def planned(self, orders: tuple[Order, ...]) -> None: ...
 

@@ -15,19 +15,19 @@ _PARTING_SECONDS = 5.0
 """A listener that a silent database keeps any longer ends with the process."""
 
 
-class Bell:
-    """Rung by notifications, ended work and signals; whoever waits looks for itself at what there is to do."""
+class Wakeup:
+    """Set by notifications, ended work and signals; the one that waits looks for itself what there is to do."""
 
     def __init__(self) -> None:
-        self._rung = threading.Event()
+        self._woken = threading.Event()
 
-    def ring(self) -> None:
-        self._rung.set()
+    def wake(self) -> None:
+        self._woken.set()
 
     def wait(self, seconds: float) -> None:
-        """At most so long; what rang since the last wait counts."""
-        self._rung.wait(seconds)
-        self._rung.clear()
+        """At most so long; a call of `wake` since the last wait counts."""
+        self._woken.wait(seconds)
+        self._woken.clear()
 
 
 class Stop:
@@ -35,36 +35,38 @@ class Stop:
 
     def __init__(self) -> None:
         self._asked = threading.Event()
-        self._bells: list[Bell] = []
+        self._wakeups: list[Wakeup] = []
         self.error: BaseException | None = None
 
     @property
     def asked(self) -> bool:
         return self._asked.is_set()
 
-    def bell(self) -> Bell:
-        """A bell that this rings."""
-        made = Bell()
-        self._bells.append(made)
+    def wakeup(self) -> Wakeup:
+        """One that is woken when the process is to stop."""
+        wakeup = Wakeup()
+        self._wakeups.append(wakeup)
         if self.asked:
-            made.ring()
-        return made
+            wakeup.wake()
+        return wakeup
 
     def ask(self, error: BaseException | None = None) -> None:
         """`error`: why the process cannot go on."""
         if self.error is None:
             self.error = error
         self._asked.set()
-        for bell in self._bells:
-            bell.ring()
+        for wakeup in self._wakeups:
+            wakeup.wake()
 
     def wait(self, seconds: float) -> bool:
         return self._asked.wait(seconds)
 
 
 @contextmanager
-def listening(connect: Callable[[], State], bell: Bell, heard: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Ring the bell whenever somebody changed something; `heard` is told what kind of news it was."""
+def listening(
+    connect: Callable[[], State], wakeup: Wakeup, heard: Callable[[str], None] | None = None
+) -> Iterator[None]:
+    """Wake up whenever the database notifies; `heard` is called with the kind of notification."""
     ended = threading.Event()
 
     def listen() -> None:
@@ -72,10 +74,10 @@ def listening(connect: Callable[[], State], bell: Bell, heard: Callable[[str], N
         while not ended.is_set():
             try:
                 state = state or connect()
-                for news in state.listener.wait(_LISTEN_SECONDS):
-                    if news and heard is not None:
-                        heard(news)
-                    bell.ring()
+                for kind in state.listener.wait(_LISTEN_SECONDS):
+                    if kind and heard is not None:
+                        heard(kind)
+                    wakeup.wake()
             except StateError:  # whoever waits looks now and then without being told
                 ended.wait(_LISTEN_SECONDS)
         if state is not None:

@@ -1,4 +1,4 @@
-"""Whom does it concern when somebody says that rows of a table are no longer what they were?"""
+"""Which models must recompute what, when a person reports that rows of a table changed?"""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def report(workspace: Workspace, table: Model, within: IntervalSet | None, where
         _observe(workspace, table)
     world = workspace.state.views.world()
     ranges = _ranges(workspace, table, world, within, row_filter)
-    news = _news(workspace, table, ranges, words.key)
+    change = _news(workspace, table, ranges, words.key)
     graph = workspace.project.graph
     readers = tuple(name for name in graph.children(table.name) if isinstance(graph.models[name], IntervalModel))
     reach = {}
@@ -69,35 +69,35 @@ def report(workspace: Workspace, table: Model, within: IntervalSet | None, where
         model = graph.interval_model(name)
         if reached := affected(model, table, ranges) - gone(graph, world, model):
             reach[name] = reached
-    asking = workspace.state.events.ask_consumers(
-        news, ranges, reach, words.reason, words.actor, key=words.key, row_filter=row_filter, keep=False
+    impact = workspace.state.events.ask_consumers(
+        change, ranges, reach, words.reason, words.actor, key=words.key, row_filter=row_filter, keep=False
     )
     asked = {
-        name: _whole(workspace, world, name, scope) for name, scope in asking.asked.items() if name in graph.models
+        name: _whole(workspace, world, name, scope) for name, scope in impact.asked.items() if name in graph.models
     }
-    found = recompute(graph, asked)
-    known = _same(table, ranges, row_filter, words, asking)
+    recomputed = recompute(graph, asked)
+    known = _same(table, ranges, row_filter, words, impact)
     held = tuple(name for name, scope in reach.items() if scope & covered(world, name))
-    return Report(news, ranges, reach, found, descendants(graph, asked), row_filter, readers, held, known)
+    return Report(change, ranges, reach, recomputed, descendants(graph, asked), row_filter, readers, held, known)
 
 
 def record(workspace: Workspace, asked: Report, words: Words) -> bool:
     """Keep it; False when the same key was kept before."""
-    for one in asked.recompute:
-        workspace.state.control.clear_holds(one.model)
-    asking = workspace.state.events.ask_consumers(
+    for recomputed in asked.recompute:
+        workspace.state.control.clear_holds(recomputed.model)
+    impact = workspace.state.events.ask_consumers(
         asked.news, asked.ranges, asked.reach, words.reason, words.actor, key=words.key, row_filter=asked.row_filter
     )
     table = workspace.project.graph.models[asked.news.model]
-    return not _same(table, asked.ranges, asked.row_filter, words, asking)
+    return not _same(table, asked.ranges, asked.row_filter, words, impact)
 
 
-def _same(table: Model, ranges: IntervalSet, row_filter: str | None, words: Words, asking: ConsumerImpact) -> bool:
+def _same(table: Model, ranges: IntervalSet, row_filter: str | None, words: Words, impact: ConsumerImpact) -> bool:
     """Whether the key was recorded for just this; one that was recorded for something else is refused.
 
     The rows that meet a condition may be others by now: what counts is the condition.
     """
-    recorded = asking.recorded
+    recorded = impact.recorded
     if recorded is None:
         return False
     if recorded.row_filter == row_filter and (row_filter is not None or recorded.ranges == ranges):
@@ -136,8 +136,8 @@ def _news(workspace: Workspace, table: Model, ranges: IntervalSet, key: str | No
     One with a key reports what happened. Where the log of a source showed that too, whoever has read it is not asked
     again: the same reorg, seen and reported, is computed once.
     """
-    noticed = None if key is None else workspace.state.events.last_change(table.name, ranges)
-    return noticed or InputChange(table.name, None, None, None)
+    logged = None if key is None else workspace.state.events.last_change(table.name, ranges)
+    return logged or InputChange(table.name, None, None, None)
 
 
 def _ranges(

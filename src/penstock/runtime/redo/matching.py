@@ -40,9 +40,9 @@ def _check(text: str) -> None:
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, exp.Condition) or isinstance(tree, (exp.Literal, exp.Tuple)):
         raise UsageError(f"--where takes one condition, not {text.strip() or 'nothing'}", hint=_HINT)
-    if (found := tree.find(*_NOT_A_CONDITION)) is not None:
+    if (part := tree.find(*_NOT_A_CONDITION)) is not None:
         what = {exp.AggFunc: "an aggregate", exp.Window: "a window", exp.Query: "a query"}
-        named = next((name for kind, name in what.items() if isinstance(found, kind)), found.sql(dialect="spark"))
+        named = next((name for kind, name in what.items() if isinstance(part, kind)), part.sql(dialect="spark"))
         raise UsageError(f"--where takes a condition about single rows, without {named}", hint=_HINT)
 
 

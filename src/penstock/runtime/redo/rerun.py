@@ -1,4 +1,4 @@
-"""What is to be recomputed, on whose word?"""
+"""What is recomputed when a person asks for it?"""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def request(
     generation = world.working.get(model.name)
     low = MIN_POSITION if start is None else start
     high = MAX_POSITION if end is None else end
-    touched = generation.covered.within(low, high) if generation else NOTHING
-    if generation is None or not touched:
+    held = generation.covered.within(low, high) if generation else NOTHING
+    if generation is None or not held:
         raise UsageError(f"{model.name} holds nothing in that range; it holds {_held(world, model)}")
     if row_filter is not None:
-        touched &= _matched(workspace, model, world, row_filter)
+        held &= _matched(workspace, model, world, row_filter)
     # cells are computed as one: a range that begins inside of one takes all of it
-    asked = touched.outward(Grid.of(model.interval).cell) & generation.covered
+    asked = held.outward(Grid.of(model.interval).cell) & generation.covered
     left = asked & gone(graph, world, model)
     whole = asked - left
     if asked and not whole:
@@ -83,10 +83,10 @@ def record(workspace: Workspace, rerun: Rerun, actor: str) -> None:
     The stored rows themselves are compared, not what was once published: they may be why somebody asks.
     """
     state = workspace.state
-    for one in rerun.recompute:
-        state.control.clear_holds(one.model)
+    for recomputed in rerun.recompute:
+        state.control.clear_holds(recomputed.model)
     if rerun.eager:
-        scopes = {one.model: one.scope for one in rerun.recompute}
+        scopes = {recomputed.model: recomputed.scope for recomputed in rerun.recompute}
         state.invalidations.invalidate_all(scopes, "rerun", actor, rows_unknown=True, row_filter=rerun.row_filter)
     else:
         state.invalidations.invalidate(

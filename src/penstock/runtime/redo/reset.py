@@ -1,4 +1,4 @@
-"""How is a table emptied, so that it is built once more from nothing?"""
+"""How is a table emptied, so that it is rebuilt?"""
 
 from __future__ import annotations
 

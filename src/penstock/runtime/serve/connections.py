@@ -1,4 +1,4 @@
-"""Who is heard at a port, so that those who are slow keep nobody else from being answered?
+"""Connections of the HTTP endpoints: a slow client keeps no other from being answered.
 
 One thread reads all requests, as they come. Whoever takes long to ask costs a descriptor and no thread, for a moment
 and within limits; when there is no room, the oldest goes of those who take most of it.
@@ -67,7 +67,7 @@ class Door:
         listener.setblocking(False)
         self._ears = selectors.DefaultSelector()
         self._inside: dict[object, Visitor] = {}
-        self._left, self._bell = socket.socketpair()
+        self._left, self._waker = socket.socketpair()
         self._left.setblocking(False)
         self._guard = threading.Lock()
         self._gone: list[Visitor] = []
@@ -83,9 +83,9 @@ class Door:
     def close(self) -> None:
         """Hang up; an answer that is still being made is not waited for."""
         self._closing = True
-        self._bell.send(b"!")
+        self._waker.send(b"!")
         self._thread.join()
-        self._bell.close()
+        self._waker.close()
         self._left.close()
 
     def _keep(self) -> None:
@@ -141,7 +141,7 @@ class Door:
                 self._answer(visitor, self._desk.refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
 
     def _attend(self, visitor: Visitor) -> None:
-        waiting = Counter(one.peer for one in self._inside.values() if one.phase == "waiting")
+        waiting = Counter(other.peer for other in self._inside.values() if other.phase == "waiting")
         if not self._desk.takes_time(visitor.head):
             self._answer(visitor, self._desk.answer(visitor.head))
         elif waiting.total() >= MOST_ANSWERS or waiting[visitor.peer] >= MOST_ANSWERS_PER_PEER:
@@ -169,7 +169,7 @@ class Door:
             with self._guard:
                 self._gone.append(visitor)
             with suppress(OSError):
-                self._bell.send(b"!")
+                self._waker.send(b"!")
 
     def _let_out(self) -> None:
         with suppress(BlockingIOError):
@@ -181,7 +181,9 @@ class Door:
             visitor.hang_up()
 
     def _send_away_overdue(self, now: float) -> None:
-        for visitor in [one for one in self._inside.values() if one.until <= now and one.phase != "waiting"]:
+        for visitor in [
+            visitor for visitor in self._inside.values() if visitor.until <= now and visitor.phase != "waiting"
+        ]:
             self._drop(visitor)
 
     def _drop(self, visitor: Visitor) -> None:
@@ -197,7 +199,7 @@ def crowd(inside: Iterable[Visitor], peer: str) -> Visitor | None:
     if counts[peer] >= MOST_CONNECTIONS_PER_PEER:
         largest = peer
     elif counts.total() >= MOST_CONNECTIONS:
-        largest = max(counts, key=lambda one: counts[one])
+        largest = max(counts, key=counts.__getitem__)
     else:
         return None
-    return min((visitor for visitor in movable if visitor.peer == largest), key=lambda one: one.until)
+    return min((visitor for visitor in movable if visitor.peer == largest), key=lambda visitor: visitor.until)

@@ -1,4 +1,4 @@
-"""Who answers when asked over HTTP how this process is?"""
+"""The HTTP endpoints of a process: is it alive, is it ready, and its metrics."""
 
 from __future__ import annotations
 

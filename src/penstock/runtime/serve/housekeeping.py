@@ -1,4 +1,4 @@
-"""What is thrown away while a process stays up?"""
+"""What is removed regularly while a process stays up?"""
 
 from __future__ import annotations
 

@@ -78,16 +78,16 @@ def up(workspace: Workspace, stop: Stop, address: str | None = None) -> None:
 
 
 def _schedule(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse) -> None:
-    bell = stop.bell()
+    wakeup = stop.wakeup()
     state = workspace.connect()
     revisions = Revisions(workspace.project, workspace.environ)
-    lookout = BackgroundWatcher(workspace.environ, bell.ring)
-    scheduler = Scheduler(state, revisions, lookout, metrics, workspace.step, workspace.worker)
+    watcher = BackgroundWatcher(workspace.environ, wakeup.wake)
+    scheduler = Scheduler(state, revisions, watcher, metrics, workspace.step, workspace.worker)
     log("scheduler_started", pid=os.getpid())
     try:
-        with listening(workspace.connect, bell), housekeeping(workspace, revisions, metrics), glancing(lookout):
+        with listening(workspace.connect, wakeup), housekeeping(workspace, revisions, metrics), glancing(watcher):
             while not stop.asked:
-                bell.wait(_round(scheduler, metrics, pulse))
+                wakeup.wait(_round(scheduler, metrics, pulse))
     finally:
         state.close()
     log("scheduler_stopped")
@@ -104,17 +104,17 @@ def _round(scheduler: Scheduler, metrics: Metrics, pulse: Pulse) -> float:
         log("state_busy" if answered else "state_unreachable", "warning", error=error.message)
         return _TROUBLE_SECONDS
     except BaseException as error:  # the stored project does not load here: an unset variable, for example
-        told = contained(error)
+        failure = contained(error)
         pulse.beat(state_ok=True)
         metrics.error("scheduler", error)
-        log("round_failed", "error", error=told.message, hint=told.hint)
+        log("round_failed", "error", error=failure.message, hint=failure.hint)
         return _TROUBLE_SECONDS
     pulse.beat(state_ok=True)
     return pause
 
 
 def _work(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse, role: str) -> None:
-    own, bell = workspace.project.settings.worker, stop.bell()
+    own, wakeup = workspace.project.settings.worker, stop.wakeup()
     patterns = tuple(Pattern(glob.pattern, glob.concurrency) for glob in own.models)
     revisions = Revisions(workspace.project, workspace.environ)
 
@@ -122,13 +122,13 @@ def _work(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse, role
         log("lease_lost", "warning", task=lease.task, attempt=lease.attempt, model=lease.order.model)
         cancel(workspace.engine.attempts, lease)
 
-    def heard(news: str) -> None:
-        if news == "cancel":
+    def heard(kind: str) -> None:
+        if kind == "cancel":
             heartbeat.beat()
 
     def beaten() -> None:
         metrics.heartbeat_sent()
-        bell.ring()  # its lock may have come back just now, without which it may claim nothing
+        wakeup.wake()  # its lock may have come back just now, without which it may claim nothing
 
     def spark_ended() -> None:
         if not stop.asked:  # whoever stops this process may have stopped Spark with it
@@ -138,19 +138,19 @@ def _work(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse, role
     info = {**_info(workspace, role, own.concurrency), "globs": [g.pattern for g in own.models], "tags": list(own.tags)}
     with ExitStack() as stack:
         heartbeat = stack.enter_context(Heartbeat(workspace.connect, workspace.worker, info, lost, beaten))
-        bench = AttemptContext(revisions.site, workspace.state, workspace.engine.attempts, workspace.step, heartbeat)
-        crew = WorkerPool(bench, workspace.connect, heartbeat, own.concurrency, bell.ring)
-        stack.callback(crew.close)
-        stack.callback(workspace.engine.session.stop, quick=True)  # before the crew: it ends whatever still runs there
+        context = AttemptContext(revisions.site, workspace.state, workspace.engine.attempts, workspace.step, heartbeat)
+        pool = WorkerPool(context, workspace.connect, heartbeat, own.concurrency, wakeup.wake)
+        stack.callback(pool.close)
+        stack.callback(workspace.engine.session.stop, quick=True)  # before the pool: it ends whatever still runs there
         selection = Selection(patterns, frozenset(own.tags), own.concurrency)
-        worker = Worker(workspace, workspace.state, selection, revisions, crew, heartbeat, metrics, pulse.beat)
-        stack.enter_context(listening(workspace.connect, bell, heard))
+        worker = Worker(workspace, workspace.state, selection, revisions, pool, heartbeat, metrics, pulse.beat)
+        stack.enter_context(listening(workspace.connect, wakeup, heard))
         log("worker_started", worker=workspace.worker, pid=os.getpid(), slots=own.concurrency)
         try:
-            worker.serve(stop, bell)
+            worker.serve(stop, wakeup)
         except Exception as error:  # raised below, after the other tasks were handed back: it is not their fault
             stop.ask(error)
-        log("worker_stopping", worker=workspace.worker, running=len(crew.leases))
+        log("worker_stopping", worker=workspace.worker, running=len(pool.leases))
         # what ran when Spark ended may have ended it: that is not handed back, it counts as lost
         worker.leave(0.0 if stop.error else own.shutdown_seconds, hand_back=not isinstance(stop.error, SparkError))
     log("worker_stopped", worker=workspace.worker)

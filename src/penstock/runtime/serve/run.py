@@ -89,8 +89,8 @@ def observe(workspace: Workspace, progress: Progress) -> datetime:
     """
     world = workspace.state.views.world()
     observer = Observer(workspace.site, workspace.engine.scanner, workspace.environ)
-    with closing(_seen(observer, world)) as found:
-        for seen in found:
+    with closing(_seen(observer, world)) as sights:
+        for seen in sights:
             if isinstance(seen, Sight):
                 keep(workspace.state.sources, seen)
                 if seen.record.error and seen.record.observed_at is not None:
@@ -110,21 +110,21 @@ def _seen(observer: Observer, world: StateView) -> Generator[Seen, None, None]:
     if len(sources) == 1:
         yield from observer.look(sources, world)
         return
-    found = SimpleQueue[Seen | BaseException | None]()
+    queue = SimpleQueue[Seen | BaseException | None]()
 
     def look(name: str) -> None:
         try:
             for seen in observer.look((name,), world):
-                found.put(seen)
+                queue.put(seen)
         except BaseException as error:  # whoever waits raises it
-            found.put(error)
-        found.put(None)
+            queue.put(error)
+        queue.put(None)
 
     with ThreadPoolExecutor(THREADS, "penstock-look") as pool:
         looking = len([pool.submit(look, name) for name in sources])
         try:
             while looking:
-                seen = found.get()
+                seen = queue.get()
                 if isinstance(seen, BaseException):
                     raise seen
                 if seen is None:
@@ -153,12 +153,12 @@ def _running(
 
         info = {"pid": os.getpid(), "host": workspace.host, "role": "run", "slots": workspace.slots}
         heartbeat = stack.enter_context(Heartbeat(workspace.connect, workspace.worker, info, lost))
-        bench = AttemptContext(
+        context = AttemptContext(
             site, workspace.state, workspace.engine.attempts, workspace.step, heartbeat, RETRY_PAUSE_SECONDS
         )
-        crew = WorkerPool(bench, workspace.connect, heartbeat, workspace.slots)
-        stack.callback(crew.close)
-        return crew
+        pool = WorkerPool(context, workspace.connect, heartbeat, workspace.slots)
+        stack.callback(pool.close)
+        return pool
 
     with ExitStack() as stack:
         yield _Run(workspace, models, progress, staff, since)
@@ -178,7 +178,7 @@ class _Run:
         self._workspace, self._state, self._models, self._progress = workspace, workspace.state, models, progress
         self._names = frozenset(model.name for model in models)
         self._staff, self._since = staff, since
-        self._crew: WorkerPool | None = None
+        self._pool: WorkerPool | None = None
         self._unplannable: dict[str, str] = {}
         self._starving: dict[str, str] = {}
 
@@ -190,8 +190,8 @@ class _Run:
                 return self._leave(summary)
             added = self._enqueue(world)
             self._claim(world, added)
-            if self._crew is not None and self._crew.leases:
-                self._collect(self._crew, summary)
+            if self._pool is not None and self._pool.leases:
+                self._collect(self._pool, summary)
             elif not added and not world.events and not self._wait_for_others(world):
                 for name, empty in self._starving.items():
                     self._progress.note(f"{name} cannot begin: {empty}")
@@ -200,8 +200,8 @@ class _Run:
     def _leave(self, summary: Summary) -> None:
         """The tables are another revision's now: our queries must not fill them."""
         self._progress.note("another revision of the project was applied: this run ends here")
-        while self._crew is not None and self._crew.leases:
-            self._collect(self._crew, summary)
+        while self._pool is not None and self._pool.leases:
+            self._collect(self._pool, summary)
 
     def _count_dead(self, world: StateView, summary: Summary) -> None:
         """A task may die without an attempt of ours: lost twice by other workers, for example."""
@@ -210,11 +210,11 @@ class _Run:
         summary.errors += [f"{name} cannot be planned: {error}" for name, error in self._unplannable.items()]
         failed = dead.keys() | self._unplannable.keys() | world.suspended.keys()
         summary.errors = [error for error in summary.errors if error.split(" ", 1)[0] in failed]
-        told = {error.split(" ", 1)[0] for error in summary.errors}
-        summary.errors += [f"{name} {work.last_error}" for name, work in dead.items() if name not in told]
+        named = {error.split(" ", 1)[0] for error in summary.errors}
+        summary.errors += [f"{name} {work.last_error}" for name, work in dead.items() if name not in named]
         for name in sorted(world.suspended.keys() & self._names):
-            one = world.suspended[name]
-            words = suspended_words(name, one.error, passing=one.passing)
+            suspension = world.suspended[name]
+            words = suspended_words(name, suspension.error, passing=suspension.passing)
             summary.errors = [said for said in summary.errors if said.split(" ", 1)[0] != name] + [f"{name} {words}"]
             summary.failed += not dead.get(name)
 
@@ -223,16 +223,16 @@ class _Run:
         world = self._state.views.world(self._since)
         if superseded(self._workspace.project.revision, world):
             return world
-        settled = reconcile(
+        reconciled = reconcile(
             self._state, self._workspace.site, own_worker=self._workspace.worker, dead_since=self._since
         )
-        if settled.took_over:
-            self._progress.note(f"the rebuilt {', '.join(settled.took_over)} replaced the old table")
-        return settled.world
+        if reconciled.took_over:
+            self._progress.note(f"the rebuilt {', '.join(reconciled.took_over)} replaced the old table")
+        return reconciled.world
 
     def _enqueue(self, world: StateView) -> int:
-        survey = Observations(self._workspace.project.graph, world)
-        orders = tuple(order for model in self._models for order in self._orders(survey, model))
+        observations = Observations(self._workspace.project.graph, world)
+        orders = tuple(order for model in self._models for order in self._orders(observations, model))
         if not orders:
             return 0
         self._workspace.engine.session.begin()
@@ -241,10 +241,10 @@ class _Run:
             self._progress.planned(orders)
         return added
 
-    def _orders(self, survey: Observations, model: IntervalModel) -> list[Order]:
+    def _orders(self, observations: Observations, model: IntervalModel) -> list[Order]:
         """A model that cannot be planned fails by itself."""
         try:
-            seen = survey.observation(model)
+            seen = observations.observation(model)
             self._starving.pop(model.name, None)
             if empty := _empty_sources(seen):
                 self._starving[model.name] = empty
@@ -255,14 +255,14 @@ class _Run:
 
     def _claim(self, world: StateView, added: int) -> None:
         waits = added or any(work.queued or work.retrying for name, work in world.work.items() if name in self._names)
-        if self._crew is None and waits:
-            self._crew = self._staff()
-        crew = self._crew
-        while crew is not None and crew.free and (lease := crew.claim(self._workspace.worker, self._names)):
+        if self._pool is None and waits:
+            self._pool = self._staff()
+        pool = self._pool
+        while pool is not None and pool.free and (lease := pool.claim(self._workspace.worker, self._names)):
             self._progress.started(lease.order)
 
-    def _collect(self, crew: WorkerPool, summary: Summary) -> None:
-        for lease, result in crew.collect(None):
+    def _collect(self, pool: WorkerPool, summary: Summary) -> None:
+        for lease, result in pool.collect(None):
             summary.add(result, self._workspace.project.graph.interval_model(lease.order.model).axis)
             self._progress.finished(result)
 

@@ -164,10 +164,12 @@ def _attempt(bench: AttemptContext, lease: Lease) -> Commit | Wait:
             return _accept(bench, lease, adopted)
     model = site.graph.interval_model(lease.order.model)
     seen = Observations(site.graph, world).observation(model)
-    verdict = recheck(without_own(seen, lease.order.scope), lease.order)
-    if isinstance(verdict, Wait):
-        return verdict
-    prepared = bench.patiently(lease, lambda: _prepare(bench, site, lease, verdict, generation=generation, world=world))
+    decision = recheck(without_own(seen, lease.order.scope), lease.order)
+    if isinstance(decision, Wait):
+        return decision
+    prepared = bench.patiently(
+        lease, lambda: _prepare(bench, site, lease, decision, generation=generation, world=world)
+    )
     bench.step("claimed")
     _intend(bench, lease, prepared, generation)
     bench.step("intended")
@@ -270,12 +272,12 @@ class _Publishing:
             ready = self.bench.engine.prepared(self.staged)
             if not isinstance(ready, Staged):
                 return ready
-            found = self._once(ready)
-            if not isinstance(found, HeadMoved):
-                return found
-        found = self._once(replace(self.staged, head=None))
-        assert not isinstance(found, HeadMoved)  # noqa: S101  what is loaded behind the lock does not move
-        return found
+            outcome = self._once(ready)
+            if not isinstance(outcome, HeadMoved):
+                return outcome
+        outcome = self._once(replace(self.staged, head=None))
+        assert not isinstance(outcome, HeadMoved)  # noqa: S101  what is loaded behind the lock does not move
+        return outcome
 
     def _once(self, staged: Staged) -> Commit | FileSetChanged | HeadMoved:
         bench, lease = self.bench, self.lease
@@ -284,13 +286,13 @@ class _Publishing:
         with bench.state.attempts.publishing(lease) as publication:
             bench.step("locked")
             bench.holding.require(lease)
-            found = bench.engine.publish(staged, bench.step)
-            if not isinstance(found, Commit):
-                return found
-            self.outcome = found
-            publication.record(found, _spent(staged, found), _strategy(staged.job), staged.warnings)
+            outcome = bench.engine.publish(staged, bench.step)
+            if not isinstance(outcome, Commit):
+                return outcome
+            self.outcome = outcome
+            publication.record(outcome, _spent(staged, outcome), _strategy(staged.job), staged.warnings)
             bench.step("recorded")
-        return found
+        return outcome
 
 
 def _spent(staged: Staged, commit: Commit) -> Cost:

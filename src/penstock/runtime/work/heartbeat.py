@@ -1,4 +1,4 @@
-"""How do others know that this worker is alive, and how does it know that its tasks are still its own?"""
+"""How does a worker show that it is alive, and know that it still owns its tasks?"""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Heartbeat:
         self._leases: dict[int, tuple[Lease, float]] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._ear, self._bell = socket.socketpair()
+        self._ear, self._waker = socket.socketpair()
         self._ear.setblocking(False)
         self._state: State | None = None
         # two: a database that does not answer, and does not hang up either, must not keep us from giving up
@@ -70,7 +70,7 @@ class Heartbeat:
         if self._state is not None and not any(thread.is_alive() for thread in self._threads):
             self._state.close()  # else whoever still waits for an answer there ends with the process
             self._ear.close()
-            self._bell.close()
+            self._waker.close()
 
     def hold(self, lease: Lease, claimed: float) -> None:
         """`claimed`: a moment before the claim, by this process's steady clock."""
@@ -87,7 +87,7 @@ class Heartbeat:
 
     def beat(self) -> None:
         """Now, because somebody may have taken a task away."""
-        self._bell.send(b"!")
+        self._waker.send(b"!")
 
     def holds(self, lease: Lease) -> bool:
         """Whether nobody else can have the task yet, as far as this process knows."""

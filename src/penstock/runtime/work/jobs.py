@@ -43,12 +43,12 @@ def renderings(
 ) -> tuple[Rendering, ...]:
     """One SELECT per chunk, or one for many of them where that provably gives the same rows."""
     model, chunks = site.graph.interval_model(wanted.order.model), wanted.order.chunks
-    asking = _Asking(site, model, wanted, spelling)
+    queries = _Queries(site, model, wanted, spelling)
     if len(chunks) > 1 and model.widens:
-        found = asking.shared() if model.tagged else (asking.alone(0, wanted.order.scope.parts),)
-        if found is not None:
-            return found
-    return tuple(asking.alone(number, (chunk,)) for number, chunk in enumerate(chunks))
+        shared = queries.shared() if model.tagged else (queries.alone(0, wanted.order.scope.parts),)
+        if shared is not None:
+            return shared
+    return tuple(queries.alone(number, (chunk,)) for number, chunk in enumerate(chunks))
 
 
 def shares(chunks: Sequence[Interval]) -> tuple[tuple[Interval, ...], ...]:
@@ -56,12 +56,12 @@ def shares(chunks: Sequence[Interval]) -> tuple[tuple[Interval, ...], ...]:
     grids: dict[tuple[int, int], list[Interval]] = {}
     for chunk in sorted(chunks):
         grids.setdefault((chunk.size, chunk.start % chunk.size), []).append(chunk)
-    found = tuple(map(tuple, grids.values()))
-    return found if len(found) <= _MOST_GRIDS else (tuple(sorted(chunks)),)
+    grouped = tuple(map(tuple, grids.values()))
+    return grouped if len(grouped) <= _MOST_GRIDS else (tuple(sorted(chunks)),)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
+class _Queries:
     """Writes the queries of one order."""
 
     site: TableResolver
@@ -88,14 +88,14 @@ class _Asking:
 
         try:
             return tuple(
-                self.alone(number, share) if len(share) == 1 else self.together(number, share)
+                self.alone(number, share) if len(share) == 1 else self.tagged(number, share)
                 for number, share in enumerate(shares(self.wanted.order.chunks))
             )
         except Unshareable:
             return None
 
-    def together(self, number: int, chunks: tuple[Interval, ...]) -> Rendering:
-        """Rows that carry their chunk."""
+    def tagged(self, number: int, chunks: tuple[Interval, ...]) -> Rendering:
+        """One query over rows that carry their chunk."""
         from penstock.project.queries.sharing import Share, shared
 
         prefix = f"penstock_in_{number}"
@@ -133,17 +133,17 @@ class _Relations:
                 hint=f"penstock explain {use.model} says what it waits for",
             )
         before, after = self._looks(use.model)
-        near = IntervalSet.of((one.start - before, one.end + after) for one in self.intervals)
+        near = IntervalSet.of((interval.start - before, interval.end + after) for interval in self.intervals)
         window = NOTHING if use.absent else None if use.all else near
-        found = self.site.reading(f"{self.prefix}_{len(self.reads)}", use.model, pin, window)
-        if self.tagged and found.window is not None and not use.all:
-            found = replace(found, tags=Tags(self.intervals, before, after))
-        self.reads.append(found)
-        return found
+        read = self.site.reading(f"{self.prefix}_{len(self.reads)}", use.model, pin, window)
+        if self.tagged and read.window is not None and not use.all:
+            read = replace(read, tags=Tags(self.intervals, before, after))
+        self.reads.append(read)
+        return read
 
     def _looks(self, name: str) -> tuple[int, int]:
         looks = [dependency for dependency in self.model.inputs if dependency.model == name] or [Dependency(name)]
-        return max(one.before for one in looks), max(one.after for one in looks)
+        return max(dependency.before for dependency in looks), max(dependency.after for dependency in looks)
 
 
 def looks_beyond(model: IntervalModel) -> bool:

@@ -19,7 +19,7 @@ from penstock.runtime.process.containment import contained
 from penstock.runtime.process.logs import log
 from penstock.runtime.process.metrics import Metrics
 from penstock.runtime.process.progress import Finished
-from penstock.runtime.process.wakeup import Bell, Stop
+from penstock.runtime.process.wakeup import Stop, Wakeup
 from penstock.runtime.work.heartbeat import Heartbeat
 from penstock.runtime.work.worker_pool import WorkerPool
 from penstock.state.projects import Projects
@@ -28,7 +28,7 @@ from penstock.state.views import Views
 from penstock.values.tasks import Lease
 
 IDLE_SECONDS = 2.0
-"""A retry whose pause is over rings no bell."""
+"""A retry whose pause is over wakes nobody up."""
 REVISION_SECONDS = 2.0
 
 
@@ -46,17 +46,17 @@ class Worker:
     state: WorkerState
     selection: Selection
     revisions: Revisions
-    crew: WorkerPool
+    pool: WorkerPool
     heartbeat: Heartbeat
     metrics: Metrics
     turned: Callable[..., None]
-    """Told after every turn whether the database answered."""
+    """Called after every turn with whether the database answered."""
     _site: TableResolver | None = None
     _seen_at: float | None = None
     _scouts: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "penstock-scout"))
     _scan: Future[None] | None = None
 
-    def serve(self, stop: Stop, bell: Bell) -> None:
+    def serve(self, stop: Stop, wakeup: Wakeup) -> None:
         """Until it is asked to stop; a database that does not answer is waited for."""
         while not stop.asked:
             try:
@@ -71,7 +71,7 @@ class Worker:
                 self.turned(state_ok=True)
                 self.metrics.error("worker", error)
                 log("project_error", "error", error=str(error), hint=error.hint)
-            bell.wait(IDLE_SECONDS)
+            wakeup.wait(IDLE_SECONDS)
 
     def turn(self) -> int:
         """Put away what has ended and fill the free places; how many tasks were begun."""
@@ -81,7 +81,7 @@ class Worker:
             return 0
         began = 0
         while names := self._claimable(site):
-            lease = self.crew.claim(self.workspace.worker, names)
+            lease = self.pool.claim(self.workspace.worker, names)
             if lease is None:
                 break
             began += 1
@@ -89,26 +89,26 @@ class Worker:
         return began
 
     def tidy(self) -> None:
-        for lease, result in self.crew.collect(0):
-            self._told(lease, result)
+        for lease, result in self.pool.collect(0):
+            self._report(lease, result)
 
     def leave(self, seconds: float, *, hand_back: bool = True) -> None:
         """No more claims; what does not end in time is handed back."""
         self.heartbeat.say_stopping()
         until = time.monotonic() + seconds
-        while self.crew.leases and (left := until - time.monotonic()) > 0:
-            for lease, result in self.crew.collect(left):
-                self._told(lease, result)
-        if self.crew.leases and hand_back:
-            log("handing_back", "warning", tasks=",".join(str(lease.task) for lease in self.crew.leases))
+        while self.pool.leases and (left := until - time.monotonic()) > 0:
+            for lease, result in self.pool.collect(left):
+                self._report(lease, result)
+        if self.pool.leases and hand_back:
+            log("handing_back", "warning", tasks=",".join(str(lease.task) for lease in self.pool.leases))
             try:
-                self.crew.hand_back("its worker was stopped")
+                self.pool.hand_back("its worker was stopped")
             except (StateError, ConflictError) as error:
                 log("state_unreachable", "warning", error=error.message)
         self._scouts.shutdown(wait=False, cancel_futures=True)
 
     def _claimable(self, site: TableResolver) -> frozenset[str]:
-        running = [lease.order.model for lease in self.crew.leases]
+        running = [lease.order.model for lease in self.pool.leases]
         return self.selection.claimable(site.graph.interval_models, running)
 
     def _current(self) -> TableResolver | None:
@@ -128,7 +128,7 @@ class Worker:
         mine = sum(self.selection.matches(model) for model in self._site.graph.interval_models)
         log("revision", "info" if mine else "warning", revision=self._site.project.revision[:12], models=mine)
 
-    def _told(self, lease: Lease, result: Finished) -> None:
+    def _report(self, lease: Lease, result: Finished) -> None:
         self.metrics.task_ended(result)
         log(
             f"task_{result.outcome}",

@@ -1,4 +1,4 @@
-"""Who does the tasks that this process has claimed?"""
+"""The threads that do the tasks this process has claimed."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class WorkerPool:
 
     def __init__(
         self,
-        bench: AttemptContext,
+        context: AttemptContext,
         connect: Callable[[], State],
         heartbeat: Heartbeat,
         size: int,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
-        self._bench, self._connect, self._heartbeat, self._ended = bench, connect, heartbeat, ended
+        self._context, self._connect, self._heartbeat, self._ended = context, connect, heartbeat, ended
         self.size = size
         self._pool = ThreadPoolExecutor(size, thread_name_prefix="penstock-worker")
         self._running: dict[Future[Finished], Lease] = {}
@@ -56,7 +56,7 @@ class WorkerPool:
         lease, claimed = self._taken(worker, models)
         if lease is not None:
             self._heartbeat.hold(lease, claimed)
-            self._bench.engine.session.begin()
+            self._context.engine.session.begin()
             future = self._pool.submit(self._work, lease)
             self._running[future] = lease
             future.add_done_callback(lambda _: self._ended())
@@ -73,7 +73,7 @@ class WorkerPool:
         try:
             for lease in self.leases:
                 self._heartbeat.drop(lease)  # it begins no commit, and waits for no database
-                cancel(self._bench.engine, lease)
+                cancel(self._context.engine, lease)
                 with suppress(LeaseLostError, BusyError):  # it has just ended, or is about to
                     state.queue.hand_back(lease, reason)
         finally:
@@ -89,13 +89,13 @@ class WorkerPool:
         """A claim whose answer got lost may have taken a task, which nobody else does while we live: it comes first."""
         if self._in_doubt is not None:
             known = [*self._lost, *(held.task for held in self.leases)]
-            lease = self._bench.state.queue.unheard_claim(worker, known)
+            lease = self._context.state.queue.unheard_claim(worker, known)
             if lease is not None:
                 return lease, self._in_doubt
             self._in_doubt = None
         now = time.monotonic()
         try:
-            return self._bench.state.queue.claim(worker, models), now
+            return self._context.state.queue.claim(worker, models), now
         except StateError:
             self._in_doubt = now
             raise
@@ -111,15 +111,15 @@ class WorkerPool:
     def _work(self, lease: Lease) -> Finished:
         if not hasattr(self._local, "state"):
             try:
-                self._local.state = self._bench.patiently(lease, self._connect)
+                self._local.state = self._context.patiently(lease, self._connect)
             except LeaseLostError as error:
                 return Finished(lease.order, "lost", 0.0, error=error.message)
             self._opened.append(self._local.state)
         state: State = self._local.state
-        bench = replace(self._bench, state=state, step=_logged(self._bench.step))
+        context = replace(self._context, state=state, step=_logged(self._context.step))
         with attempt_log(task=lease.task, attempt=lease.attempt, model=lease.order.model) as tail:
             log("began", "debug", lane=lease.order.lane, intervals=len(lease.order.chunks), worker=lease.worker)
-            result = work(bench, lease)
+            result = work(context, lease)
         with suppress(StateError, ConflictError):  # a log is worth no second try
             state.history.keep_log(lease, tail.text())
         return result

@@ -16,7 +16,7 @@ from deployment import Deployment, commit
 from faults import Fault, Killed, raising
 
 from penstock.answers.explain import explained
-from penstock.cli import inspect as asking
+from penstock.cli import inspect
 from penstock.cli.options import Options
 from penstock.cli.rerun import Invalidating, Rerunning, invalidate, rerun
 from penstock.engine.commit.reset import Emptying, empty
@@ -64,7 +64,7 @@ class Typed:
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory: pytest.TempPathFactory, dsn: str) -> Deployment:
     """copy (10) -> child (20) -> rest (the remainder by 7, always 1) -> last; every test leaves it quiet and right."""
-    made = Deployment.empty(tmp_path_factory.mktemp("wishes"), dsn)
+    made = Deployment.empty(tmp_path_factory.mktemp("rerun"), dsn)
     made.source("numbers")
     made.model("copy", "select n, value, word from {{ ref('raw.numbers') }}")
     made.model("child", "select n, value + 1 as value from {{ ref('t.copy') }}", "interval: 20")
@@ -218,13 +218,13 @@ def test_status_and_explain_show_people_what_is_open(
 ) -> None:
     typed.rerun("copy", start="12", end="13", no_wait=True)
     options = Options(project=trial.root, environ=trial.environ)
-    asking.status(options, "copy", gaps=False)
+    inspect.status(options, "copy", gaps=False)
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("t.copy")]
     assert re.search(r"0 \.\. 60 +60 +1 range, oldest \d+ s ", line)
-    asking.explain(options, "copy", "12")
+    inspect.explain(options, "copy", "12")
     assert re.search(rf"reopened: rerun by {getpass.getuser()}, [-0-9: ]+, open\n", capsys.readouterr().out)
     trial.run()
-    asking.explain(options, "copy", "12")
+    inspect.explain(options, "copy", "12")
     assert re.search(r"reopened: rerun by .*, repaired [-0-9: ]+\n", capsys.readouterr().out)
 
 

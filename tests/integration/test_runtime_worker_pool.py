@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from arrow_engine import ArrowEngine
 from deployment import Deployment
-from residents import residing, until
+from residents import serving, until
 
 from penstock.engine.stage.staged import Staged
 from penstock.engine.values.job import Job, Step
@@ -62,8 +62,8 @@ def test_a_bug_beside_the_attempts_ends_the_worker_and_the_others_are_handed_bac
     monkeypatch.setattr(Queue, "fail", fail)
     path = trial.root / "penstock.yml"
     path.write_text(path.read_text() + "worker: {concurrency: 2}\n")
-    with residing(trial, roles.scheduler):
-        with residing(replace(trial, engine=Odd()), roles.worker) as worker:
+    with serving(trial, roles.scheduler):
+        with serving(replace(trial, engine=Odd()), roles.worker) as worker:
             assert worker.stop.wait(30)
         assert isinstance(worker.error, KeyError)
         until(trial, lambda world: not any(work.running for work in world.work.values()))
@@ -81,7 +81,7 @@ class Deaf(Queue):
 
 
 def test_an_attempt_that_was_given_up_is_not_taken_for_a_claim_that_nobody_heard_of(trial: Deployment) -> None:
-    with residing(trial, roles.scheduler):
+    with serving(trial, roles.scheduler):
         until(trial, lambda world: world.work["t.fine"].queued == 1)
 
     with trial.opened() as workspace, Heartbeat(workspace.connect, "w", {}) as heartbeat:
@@ -90,16 +90,16 @@ def test_an_attempt_that_was_given_up_is_not_taken_for_a_claim_that_nobody_heard
             if label == "staged":
                 heartbeat._leases.clear()
 
-        bench = AttemptContext(lambda *_: workspace.site, workspace.state, trial.engine, away_too_long, heartbeat)
-        crew = WorkerPool(bench, workspace.connect, heartbeat, 1)
-        assert crew.claim("w", frozenset({"t.fine"})) is not None
-        [(_, result)] = crew.collect(None)
+        context = AttemptContext(lambda *_: workspace.site, workspace.state, trial.engine, away_too_long, heartbeat)
+        pool = WorkerPool(context, workspace.connect, heartbeat, 1)
+        assert pool.claim("w", frozenset({"t.fine"})) is not None
+        [(_, result)] = pool.collect(None)
         assert result.outcome == "lost"
         workspace.state.queue = Deaf(workspace.state.database)
         with pytest.raises(StateError):
-            crew.claim("w", frozenset({"t.fine"}))
+            pool.claim("w", frozenset({"t.fine"}))
         workspace.state.queue = Queue(workspace.state.database)
-        assert crew.claim("w", frozenset({"t.fine"})) is None
-        crew.close()
+        assert pool.claim("w", frozenset({"t.fine"})) is None
+        pool.close()
     [task] = trial.tasks("fine")
     assert task.state == "running"  # until its lease ends

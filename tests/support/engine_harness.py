@@ -1,4 +1,4 @@
-"""Benches at which one contract is tried on every engine: what they hold in common is numbers and their values."""
+"""An engine and its tables for each kind of engine, so that all of them are tested against one contract."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Compares(Protocol):
     def compare(self, job: Job, snapshot: int) -> Comparison: ...
 
 
-class Workbench(Protocol):
+class EngineHarness(Protocol):
     """An engine and the tables it works on, by name."""
 
     @property
@@ -65,7 +65,7 @@ class Workbench(Protocol):
 
 
 @dataclass
-class MemoryBench:
+class MemoryHarness:
     engine: MemoryEngine = field(default_factory=MemoryEngine)
 
     def location(self, name: str) -> str:
@@ -99,7 +99,7 @@ class MemoryBench:
 
 
 @dataclass
-class DeltaBench:
+class DeltaHarness:
     """Tables in a folder, looked at by delta-rs."""
 
     root: Path
@@ -142,18 +142,18 @@ class DeltaBench:
 
 
 def build(
-    bench: Workbench,
+    harness: EngineHarness,
     *chunks: tuple[int, int],
     sql: str = COPY,
     table: str = "copy",
     widened: bool = False,
     look: int = 0,
-    **more: object,
+    **settings: object,
 ) -> Job:
     """A job over the newest snapshot of `numbers`; `{numbers}`, `{start}` and `{end}` stand for one rendering's own."""
     intervals = tuple(Interval(*chunk) for chunk in chunks)
     shares = [IntervalSet.of(intervals).parts] if widened else [(interval,) for interval in intervals]
-    pin, column = bench.pin("numbers"), PositionColumn("n", AXIS)
+    pin, column = harness.pin("numbers"), PositionColumn("n", AXIS)
     renderings = []
     for number, spans in enumerate(shares):
         window = IntervalSet.of((span.start - look, span.end + look) for span in spans)
@@ -162,7 +162,7 @@ def build(
         renderings.append(Rendering(spans, text, (read,)))
     job = Job(
         model=f"t.{table}",
-        location=bench.location(table),
+        location=harness.location(table),
         position=column,
         chunks=intervals,
         renderings=tuple(renderings),
@@ -174,19 +174,19 @@ def build(
         epoch=3,
         digests={},
     )
-    return replace(job, **more)  # type: ignore[arg-type]
+    return replace(job, **settings)  # type: ignore[arg-type]
 
 
 def silently(label: str) -> None:
     """No step is of interest."""
 
 
-def run(bench: Workbench, job: Job, step: Callable[[str], None] = silently) -> Commit:
+def run(harness: EngineHarness, job: Job, step: Callable[[str], None] = silently) -> Commit:
     """Stage and publish as a worker does: when the files moved, keep other rows and try again."""
-    staged = bench.engine.stage(job, step)
+    staged = harness.engine.stage(job, step)
     for _ in range(3):
-        outcome = bench.engine.publish(staged, step)
+        outcome = harness.engine.publish(staged, step)
         if isinstance(outcome, Commit):
             return outcome
-        staged = bench.engine.restage(staged, step)
+        staged = harness.engine.restage(staged, step)
     raise AssertionError("the files moved three times")

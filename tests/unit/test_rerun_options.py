@@ -1,4 +1,4 @@
-"""Which calls of `rerun` make sense, and how is their answer said?"""
+"""Which calls of `rerun` make sense, and how are their answers printed?"""
 
 from __future__ import annotations
 

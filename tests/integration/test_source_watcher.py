@@ -18,15 +18,15 @@ from deltalake import DeltaTable
 from deployment import Deployment, commit
 from faults import Hang
 from object_store import ObjectStore, object_store
-from residents import covers, everything, residing, until
-from table_eyes import TableWatcher
+from residents import covers, everything, serving, until
+from table_watcher import TableWatcher
 
 from penstock.embedded.patience import poll
 from penstock.engine.commit import evict as evicting
 from penstock.engine.log.store_client import StoreClient
 from penstock.errors import SourceError
 from penstock.runtime.observe import audit as runtime_audit
-from penstock.runtime.observe import source_watcher as lookout_module
+from penstock.runtime.observe import source_watcher
 from penstock.runtime.observe import sources as observing
 from penstock.runtime.observe.audit import STILL_LOOKING, Audited
 from penstock.runtime.observe.source_watcher import BackgroundWatcher
@@ -92,7 +92,7 @@ def with_health(trial: Deployment) -> Iterator[Callable[[], int]]:
         with urlopen(f"http://{address}/healthz", timeout=2) as answer:
             return int(answer.status)
 
-    with residing(trial, lambda workspace, stop: roles.up(workspace, stop, address)):
+    with serving(trial, lambda workspace, stop: roles.up(workspace, stop, address)):
         yield health
 
 
@@ -154,7 +154,7 @@ def test_a_table_of_ours_that_does_not_answer_stops_no_planning(
         hang()
         return SourceError("it did not answer")
 
-    monkeypatch.setattr(lookout_module, "look_or_error", hanging)
+    monkeypatch.setattr(source_watcher, "look_or_error", hanging)
     with everything(trial):
         assert hang.reached.wait(30)
         trial.land("numbers", range(10, 20))
@@ -191,11 +191,11 @@ def test_what_does_not_answer_for_long_is_told(
 ) -> None:
     trial.write("penstock.yml", (trial.root / "penstock.yml").read_text() + "scheduler: {sweep: 1s}\n")
     trial.run()
-    monkeypatch.setattr(lookout_module, "HANGING_SECONDS", 0.5)
+    monkeypatch.setattr(source_watcher, "HANGING_SECONDS", 0.5)
     answer = threading.Event()
     problem = str({"found": "t.copy: its table has not answered for 0 seconds"})
     if what == "table":
-        monkeypatch.setattr(lookout_module, "look_or_error", lambda *_: answer.wait(60) and SourceError("at last"))
+        monkeypatch.setattr(source_watcher, "look_or_error", lambda *_: answer.wait(60) and SourceError("at last"))
     else:
         store.hang()
     with everything(trial):
@@ -432,25 +432,25 @@ def test_a_look_ends_after_its_time_and_says_that_there_is_more(
 
 @dataclass
 class Watch:
-    """A lookout whose time the test keeps."""
+    """A watcher whose time the test keeps."""
 
     workspace: Workspace
-    rung: list[bool] = field(default_factory=list)
+    woken: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.lookout = BackgroundWatcher(self.workspace.environ, lambda: self.rung.append(True))
+        self.watcher = BackgroundWatcher(self.workspace.environ, lambda: self.woken.append(True))
 
     def world(self) -> StateView:
         return self.workspace.state.views.world()
 
     def due(self) -> set[str]:
-        return set(self.lookout.periods(self.workspace.site, self.world()))
+        return set(self.watcher.periods(self.workspace.site, self.world()))
 
     def look(self) -> list[Seen]:
         world = self.world()
-        found = list(self.lookout.look(self.workspace.site, self.due(), world))
+        found = list(self.watcher.look(self.workspace.site, self.due(), world))
         self.wait()
-        found += self.lookout.look(self.workspace.site, (), world)
+        found += self.watcher.look(self.workspace.site, (), world)
         for seen in found:
             if isinstance(seen, Sight):
                 keep(self.workspace.state.sources, seen)
@@ -458,13 +458,13 @@ class Watch:
         return found
 
     def glance(self) -> None:
-        for one in self.lookout._watched.values():
+        for one in self.watcher._watched.values():
             one.due, one.marked = 0.0, min(one.marked, time.monotonic() - 1.0)
-        self.lookout.glance()
+        self.watcher.glance()
         self.wait()
 
     def audit(self) -> Iterator[Audited]:
-        return self.lookout.audit(self.workspace.site, self.workspace.state, self.world())
+        return self.watcher.audit(self.workspace.site, self.workspace.state, self.world())
 
     def audited(self) -> None:
         for told in self.audit():
@@ -473,7 +473,7 @@ class Watch:
 
     def wait(self) -> None:
         deadline = time.monotonic() + 60
-        while self.lookout._pool._begun or self.lookout._auditors._begun:
+        while self.watcher._pool._begun or self.watcher._auditors._begun:
             assert time.monotonic() < deadline
             time.sleep(0.001)
 
@@ -490,13 +490,13 @@ def watch(trial: Deployment) -> Iterator[Watch]:
 
 def test_a_source_at_rest_is_not_looked_at_and_a_commit_is_seen_at_a_glance(trial: Deployment, watch: Watch) -> None:
     assert watch.due() == set()
-    watch.rung.clear()
+    watch.woken.clear()
     watch.glance()
-    assert not watch.rung
+    assert not watch.woken
     assert watch.due() == set()
     trial.land("numbers", range(10, 20))
     watch.glance()
-    assert watch.rung
+    assert watch.woken
     assert watch.due() == {"raw.numbers"}
     (seen,) = watch.look()
     assert isinstance(seen, Sight)
@@ -532,10 +532,10 @@ def test_a_source_far_away_that_rests_costs_two_small_requests(trial: Deployment
         watch.look()
         watch.look()
         assert watch.due() == set()
-        for one in watch.lookout._watched.values():
+        for one in watch.watcher._watched.values():
             one.due = 0.0
         store.asked()
-        watch.lookout.glance()
+        watch.watcher.glance()
         watch.wait()
         assert store.asked() == ["GET list", f"HEAD far/_delta_log/{1:020d}.json"]
 

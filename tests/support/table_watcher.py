@@ -1,4 +1,4 @@
-"""How does a round look at tables while it waits? Tests and measurements then know what it has seen."""
+"""A table watcher that reads while its caller waits: tests and measurements then know what it has seen."""
 
 from __future__ import annotations
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import BusyError, ConflictError, LeaseLostError, PenstockError, StateError
-from penstock.runtime.process import retrying as patience
+from penstock.runtime.process import retrying
 
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(retrying, "FIRST_PAUSE_SECONDS", 0.0)
 
 
 def failing(times: int, error: Exception) -> list[Exception]:
@@ -26,7 +26,7 @@ def test_what_fails_for_want_of_the_database_is_done_again(error: PenstockError)
             raise errors.pop()
         return "done"
 
-    assert patience.patiently(act, lambda: True) == "done"
+    assert retrying.patiently(act, lambda: True) == "done"
 
 
 def test_it_is_given_up_once_somebody_else_may_have_the_task() -> None:
@@ -36,7 +36,7 @@ def test_it_is_given_up_once_somebody_else_may_have_the_task() -> None:
         raise StateError("down")
 
     with pytest.raises(LeaseLostError, match="down"):
-        patience.patiently(act, lambda: next(worth))
+        retrying.patiently(act, lambda: next(worth))
 
 
 def test_other_errors_are_nobodys_to_wait_for() -> None:
@@ -44,4 +44,4 @@ def test_other_errors_are_nobodys_to_wait_for() -> None:
         raise ConflictError("another commit came between")
 
     with pytest.raises(ConflictError):
-        patience.patiently(act, lambda: True)
+        retrying.patiently(act, lambda: True)

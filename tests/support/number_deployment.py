@@ -39,7 +39,7 @@ def expected(values: list[int]) -> dict[str, tuple[Rows, IntervalSet]]:
     }
 
 
-class NumberWorld:
+class NumberDeployment:
     """A deployment, the processes that work on it, and what its tables must hold."""
 
     def __init__(self, trial: Deployment, residents: Residents) -> None:
@@ -48,20 +48,20 @@ class NumberWorld:
         self.values: list[int] = []
         self.excused: frozenset[int] = frozenset()
         """Dead tasks that died as they should."""
-        self.trial.source("numbers", more="axis: number\nscan: {incremental: 1 second}\n")
+        self.trial.source("numbers", settings="axis: number\nscan: {incremental: 1 second}\n")
 
     def models(self, *names: str, matter: str = "") -> None:
         for name in names:
-            sql, more = MODELS[name]
-            self.trial.model(name, sql, f"{more}\n{matter}".rstrip())
+            sql, settings = MODELS[name]
+            self.trial.model(name, sql, f"{settings}\n{matter}".rstrip())
         self.names = names
         with self.trial.opened() as workspace:
             apply(workspace)
 
-    def grow(self, more: int) -> None:
+    def grow(self, count: int) -> None:
         start = len(self.values)
-        self.trial.land("numbers", range(start, start + more))
-        self.values += [n * 7 for n in range(start, start + more)]
+        self.trial.land("numbers", range(start, start + count))
+        self.values += [n * 7 for n in range(start, start + count)]
 
     def expire(self, sleeper: Resident) -> None:
         """The lease of whatever a stopped worker holds runs out now, unless it sleeps inside of its transaction."""
@@ -75,7 +75,7 @@ class NumberWorld:
 
         Whether the second one only lost its connection could not be known yet.
         """
-        killed = ",".join(str(one.pid) for one in self.residents.all if one.was_killed)
+        killed = ",".join(str(resident.pid) for resident in self.residents.all if resident.was_killed)
         rows = self.trial.execute(
             "select t.id from task t join attempt a on a.task = t.id and a.n = t.attempt - 1 and a.outcome = 'lost' "
             f"join worker w on w.id = a.worker and (w.info ->> 'pid')::int in ({killed or 'null'}) "
@@ -86,7 +86,10 @@ class NumberWorld:
 
     def violations(self) -> list[str]:
         """Everything that must hold when it is quiet, and does not."""
-        found = [f"{one.name} ended by itself with {one.exit_code}" for one in self.residents.ended_by_themselves()]
+        problems = [
+            f"{resident.name} ended by itself with {resident.exit_code}"
+            for resident in self.residents.ended_by_themselves()
+        ]
         wanted = expected(self.values)
         with self.trial.opened() as workspace:
             world = workspace.state.views.world()
@@ -95,20 +98,20 @@ class NumberWorld:
             rows, covered = wanted[name]
             generation = world.current[f"t.{name}"]
             if self.trial.rows(name) != rows:
-                found.append(f"t.{name} holds {_difference(self.trial.rows(name), rows)}")
+                problems.append(f"t.{name} holds {_difference(self.trial.rows(name), rows)}")
             if generation.covered != covered or generation.stale:
-                found.append(f"t.{name} covers {generation.covered}, stale {generation.stale}, wanted {covered}")
+                problems.append(f"t.{name} covers {generation.covered}, stale {generation.stale}, wanted {covered}")
             for task, commits in _commits(Path(self.trial.place(name))).items():
                 if commits > 1:
-                    found.append(f"task {tasks[task].id} of t.{name} has {commits} commits")
+                    problems.append(f"task {tasks[task].id} of t.{name} has {commits} commits")
                 if tasks[task].state != "succeeded" and tasks[task].id not in self.excused:
-                    found.append(f"task {tasks[task].id} of t.{name} has a commit and is {tasks[task].state}")
+                    problems.append(f"task {tasks[task].id} of t.{name} has a commit and is {tasks[task].state}")
         dead = [task for task in tasks.values() if task.state == "dead" and task.id not in self.excused]
-        return found + [f"task {task.id} of {task.order.model} is dead: {self.history(task.id)}" for task in dead]
+        return problems + [f"task {task.id} of {task.order.model} is dead: {self.history(task.id)}" for task in dead]
 
     def history(self, task: int) -> str:
         """How its attempts ended, and in which processes."""
-        names = {one.pid: one.name for one in self.residents.all}
+        names = {resident.pid: resident.name for resident in self.residents.all}
         rows = self.trial.execute(
             "select a.outcome, a.error, a.started_at::time(1), a.ended_at::time(1), (w.info ->> 'pid')::int, "
             "w.heartbeat_at::time(1) from attempt a left join worker w on w.id = a.worker "
@@ -122,11 +125,11 @@ class NumberWorld:
 
 def _commits(table: Path) -> Counter[str]:
     """How many commits each task has in the log."""
-    found: Counter[str] = Counter()
+    commits: Counter[str] = Counter()
     for file in (table / "_delta_log").glob("*.json"):
         actions = [json.loads(line) for line in file.read_text().splitlines()]
-        found.update(action["txn"]["appId"] for action in actions if "txn" in action)
-    return found
+        commits.update(action["txn"]["appId"] for action in actions if "txn" in action)
+    return commits
 
 
 def _difference(rows: Rows, wanted: Rows) -> str:
@@ -135,8 +138,8 @@ def _difference(rows: Rows, wanted: Rows) -> str:
     return f"{len(missing)} rows too few {missing[:5]} and {len(unexpected)} too many {unexpected[:5]}"
 
 
-def is_stopped(one: Resident) -> bool:
+def is_stopped(resident: Resident) -> bool:
     try:
-        return Path(f"/proc/{one.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        return Path(f"/proc/{resident.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     except OSError:
         return False
