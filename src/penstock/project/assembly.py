@@ -45,13 +45,13 @@ def assembled(reading: Reading, problems: Problems) -> Assembled:
     drafts = _drafts(reading, problems)
     links = Linker(drafts, reading.settings, problems).linked()
     builder = Builder(drafts, reading.settings, problems)
-    positions = {name: values.typed(one.keys.get("position")) for name, one in drafts.items()}
+    positions = {name: values.typed(model_draft.keys.get("position")) for name, model_draft in drafts.items()}
     trial = Trial(reading.settings, positions, problems, reading.known)
     models: list[Model] = []
-    for one in drafts.values():
-        if one.enabled and one.type == "source":
-            source = builder.source(one)
-            trial.source(one, source)
+    for model_draft in drafts.values():
+        if model_draft.enabled and model_draft.type == "source":
+            source = builder.source(model_draft)
+            trial.source(model_draft, source)
             models.append(source)
     for linked in links.values():
         declared = _declared(linked, builder, trial, problems)
@@ -102,26 +102,26 @@ def _interval_model(linked: Linked, builder: Builder, trial: Trial, problems: Pr
 
 def _drafts(reading: Reading, problems: Problems) -> dict[str, Draft]:
     """Every model by name, disabled ones too; two files with one name are an error."""
-    found: dict[str, Draft] = {}
+    drafts: dict[str, Draft] = {}
     folded: dict[str, Draft] = {}
     for file in model_files(reading.files, reading.settings, problems):
-        made = draft(file, reading.settings, reading.environ, problems)
-        if made is None:
+        model = draft(file, reading.settings, reading.environ, problems)
+        if model is None:
             continue
-        first = folded.setdefault(made.name.lower(), made)
-        if first is made:
-            found[made.name] = made
+        first = folded.setdefault(model.name.lower(), model)
+        if first is model:
+            drafts[model.name] = model
             continue
-        said = f"two files are the model {made.name}: {first.file.file} and {file.file}"
-        if first.name != made.name:
-            said = f"{first.file.file} is the model {first.name} and {file.file} is {made.name}"
+        said = f"two files are the model {model.name}: {first.file.file} and {file.file}"
+        if first.name != model.name:
+            said = f"{first.file.file} is the model {first.name} and {file.file} is {model.name}"
             said = f"{said}: names that differ in letter case only are one table to Spark and to many file systems"
-        problems.add(Where(file.file, made.where.line), said)
+        problems.add(Where(file.file, model.where.line), said)
     overrides = reading.settings.overrides
     for name in overrides.entries:
-        if name not in found:
-            problems.add(overrides.at(name), f"overrides: there is no model {name!r}{did_you_mean(name, found)}")
-    return found
+        if name not in drafts:
+            problems.add(overrides.at(name), f"overrides: there is no model {name!r}{did_you_mean(name, drafts)}")
+    return drafts
 
 
 def _template(model: Model) -> str | None:

@@ -72,8 +72,8 @@ class Builder:
         if column:
             self.axes[draft.name] = axis
         self._check_source(draft, column)
-        scan, found = keys.get("scan"), values.typed(keys.get("completeness"))
-        complete: bool = found == "watermark" if found else axis == SECOND
+        scan, completeness = keys.get("scan"), values.typed(keys.get("completeness"))
+        complete: bool = completeness == "watermark" if completeness else axis == SECOND
         return Source(
             name=draft.name,
             file=draft.file.file,
@@ -283,11 +283,11 @@ class Builder:
 
     def _schedules(self, draft: Draft) -> Schedules:
         node = draft.keys.get("schedules")
-        made = Schedules(*(values.spec(values.inside(node, key)) for key in ("forwardfill", "backfill")))
-        if made.forwardfill == "off" and made.backfill == "off":
+        schedules = Schedules(*(values.spec(values.inside(node, key)) for key in ("forwardfill", "backfill")))
+        if schedules.forwardfill == "off" and schedules.backfill == "off":
             said = f"{draft.name} would never run: at least one of forwardfill and backfill must stay on"
             self.problems.add(draft.at("schedules"), said)
-        return made
+        return schedules
 
     def _limits(self, draft: Draft, axis: str | None) -> Limits:
         node = draft.keys.get("limits")
@@ -302,13 +302,13 @@ class Builder:
         if not isinstance(node, Scalar):
             return None
         try:
-            found = position(str(node.value), axis or SECOND)
+            limit = position(str(node.value), axis or SECOND)
         except ValueError as error:
             self.problems.add(node.where, f"{name}: {error}")
             return None
-        if found == 0:
+        if limit == 0:
             self.problems.warn(node.where, f"{name}: 0 is read as no limit")
-        return found or None
+        return limit or None
 
     def _length(self, node: Node | None, axis: str | None, name: str, default: int) -> int:
         """A length on `axis`: units of time belong to `second` only."""
@@ -318,23 +318,26 @@ class Builder:
             said = f"{name}: {node.raw!r} is a time, but the axis is {axis!r}; write a number of positions"
             self.problems.add(node.where, said)
             return default
-        found = values.length(node, default)
-        if found > MAX_SECONDS and axis in (SECOND, None):
+        length = values.length(node, default)
+        if length > MAX_SECONDS and axis in (SECOND, None):
             self.problems.add(node.where, f"{name}: {node.raw} seconds is too long; {MAX_SECONDS} are the most")
             return default
-        return found
+        return length
 
     def check_bounded(self, linked: Linked, model: IntervalModel) -> None:
         """Without a positioned input nothing says where the data starts and ends."""
-        bounding = any(self._bounds(group, made) for group, made in zip(linked.groups, model.dependencies, strict=True))
+        bounding = any(
+            self._bounds(group, dependencies)
+            for group, dependencies in zip(linked.groups, model.dependencies, strict=True)
+        )
         unsure = any(not self.drafts[member.model].sound for member in linked.members)
         if bounding or unsure or (model.limits.min is not None and model.limits.max is not None):
             return
         said = f"{model.name} reads nothing that has a position, so nothing says where it starts and ends"
         self.problems.add(linked.draft.where, f"{said}; set limits.min and limits.max")
 
-    def _bounds(self, group: Members, made: tuple[Dependency, ...]) -> bool:
-        return all(member.model in self.axes for member in group) and not any(d.optional for d in made)
+    def _bounds(self, group: Members, dependencies: tuple[Dependency, ...]) -> bool:
+        return all(member.model in self.axes for member in group) and not any(d.optional for d in dependencies)
 
 
 def _slices(draft: Draft) -> Slices:

@@ -171,7 +171,7 @@ def _checked(keys: Table, kind: ModelType, problems: Problems) -> Table:
             if cleaned is not None:
                 entries[name] = cleaned
         elif name in BY_NAME:
-            types = " and ".join(one for one in TYPES if one in BY_NAME[name].types)
+            types = " and ".join(type_name for type_name in TYPES if type_name in BY_NAME[name].types)
             problems.add(keys.at(name), f"{name!r} is a key of {types} models; this model is {_because(kind, keys)}")
         else:
             near = did_you_mean(name, fitting) or did_you_mean(name, BY_NAME)
@@ -186,9 +186,9 @@ def _checked(keys: Table, kind: ModelType, problems: Problems) -> Table:
 def _expanded(keys: Table, environ: Mapping[str, str], problems: Problems) -> Table:
     """`keys` with `${NAME}` in `location` and `env` read from the environment."""
 
-    def one(node: Node) -> Node:
+    def expanded(node: Node) -> Node:
         if isinstance(node, Table):
-            return Table({key: one(item) for key, item in node.entries.items()}, node.lines, node.where)
+            return Table({key: expanded(item) for key, item in node.entries.items()}, node.lines, node.where)
         if not isinstance(node, Scalar):
             return node
         try:
@@ -200,7 +200,7 @@ def _expanded(keys: Table, environ: Mapping[str, str], problems: Problems) -> Ta
 
     for key in ("location", "env"):
         if (node := keys.get(key)) is not None:
-            keys = keys.having(key, one(node), keys.at(key))
+            keys = keys.having(key, expanded(node), keys.at(key))
     return keys
 
 

@@ -59,7 +59,7 @@ def project_root(start: Path, config: Path | None) -> Path:
 
 def collect(root: Path, settings: Settings, problems: Problems) -> dict[str, bytes]:
     """The model files and scripts of the project, by their path as the settings spell it."""
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     inside = root.resolve()
     for kind in KINDS:
         for path in settings.paths[kind]:
@@ -72,10 +72,10 @@ def collect(root: Path, settings: Settings, problems: Problems) -> dict[str, byt
                 problems.add(where, f"paths.{kind}: there is no {cut(path)!r}")
             for name, file in _walk(root, path, inside, problems):
                 if PurePosixPath(name).suffix.lower() in _MODEL_ENDINGS:
-                    _take(name, file, MAX_FILE_BYTES, found, problems)
+                    _take(name, file, MAX_FILE_BYTES, contents, problems)
     for name, file in _walk(root, _SCRIPTS, inside, problems):
-        _take(name, file, MAX_SCRIPT_BYTES, found, problems)
-    return dict(sorted(found.items()))
+        _take(name, file, MAX_SCRIPT_BYTES, contents, problems)
+    return dict(sorted(contents.items()))
 
 
 def content(path: Path, most: int) -> bytes:
@@ -88,9 +88,9 @@ def content(path: Path, most: int) -> bytes:
     return path.read_bytes()
 
 
-def _take(name: str, file: Path, most: int, found: dict[str, bytes], problems: Problems) -> None:
+def _take(name: str, file: Path, most: int, contents: dict[str, bytes], problems: Problems) -> None:
     try:
-        found[name] = content(file, most)
+        contents[name] = content(file, most)
     except ValueError as error:
         problems.add(Where(name, 1), str(error))
 

@@ -49,11 +49,11 @@ def read(record: object, project_env: Mapping[str, str], environ: Mapping[str, s
     if not isinstance(record, dict):
         return None
     try:
-        models = [_model_read(one, project_env, environ) for one in record["models"]]
+        models = [_model_read(entry, project_env, environ) for entry in record["models"]]
         return Meaning(
             graph=Graph({model.name: model for model in models}),
             fingerprints={model.name: str(record["fingerprints"][model.name]) for model in models},
-            warnings=tuple(value_of(Notice, one) for one in record["warnings"]),
+            warnings=tuple(value_of(Notice, entry) for entry in record["warnings"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
@@ -69,33 +69,33 @@ def _model_written(model: Model, typed: Typed) -> dict[str, object]:
 
 
 def _model_read(record: dict[str, Any], project_env: Mapping[str, str], environ: Mapping[str, str]) -> Model:
-    made = dict(record)
-    own = made.pop(_OWN_ENV)
-    made["env"] = {**project_env, **{name: values.expanded(text, environ) for name, text in own.items()}}
-    if made.get("location") is not None:
-        made["location"] = values.expanded(made["location"], environ)
-    return value_of(_KINDS[made["type"]], made)
+    entries = dict(record)
+    own = entries.pop(_OWN_ENV)
+    entries["env"] = {**project_env, **{name: values.expanded(text, environ) for name, text in own.items()}}
+    if entries.get("location") is not None:
+        entries["location"] = values.expanded(entries["location"], environ)
+    return value_of(_KINDS[entries["type"]], entries)
 
 
 def plain(value: object) -> object:
     """`value` as JSON has it; fields that have their default are left out."""
     if is_dataclass(value):
-        found = ((field, getattr(value, field.name)) for field in fields(value))
-        return {field.name: plain(one) for field, one in found if field.default is MISSING or field.default != one}
+        items = ((field, getattr(value, field.name)) for field in fields(value))
+        return {field.name: plain(item) for field, item in items if field.default is MISSING or field.default != item}
     if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     return value
 
 
 def value_of(kind: type[T], record: Mapping[str, object]) -> T:
     """The dataclass that `plain` made `record` of."""
-    made = dict(record)
+    entries = dict(record)
     for name, reader in _readers(kind).items():
-        if name in made:
-            made[name] = reader(made[name])
-    return kind(**made)
+        if name in entries:
+            entries[name] = reader(entries[name])
+    return kind(**entries)
 
 
 _READERS: dict[type, dict[str, Callable[[Any], Any]]] = {}
@@ -105,8 +105,8 @@ def _readers(kind: type) -> dict[str, Callable[[Any], Any]]:
     """How to read the fields that JSON has no word for."""
     if kind not in _READERS:
         hints = get_type_hints(kind)
-        made = {field.name: _reader(hints[field.name]) for field in fields(kind)}
-        _READERS[kind] = {name: reader for name, reader in made.items() if reader is not None}
+        readers = {field.name: _reader(hints[field.name]) for field in fields(kind)}
+        _READERS[kind] = {name: reader for name, reader in readers.items() if reader is not None}
     return _READERS[kind]
 
 
@@ -117,21 +117,21 @@ def _reader(hint: Any) -> Callable[[Any], Any] | None:
         return _tuples
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        readers = [reader for one in inner if (reader := _reader(one)) is not None]
+        readers = [reader for part in inner if (reader := _reader(part)) is not None]
         if len(readers) > 1:
             raise TypeError(f"{hint} cannot be told apart when it is read back")
-        return (lambda found: None if found is None else readers[0](found)) if readers else None
+        return (lambda stored: None if stored is None else readers[0](stored)) if readers else None
     if origin is tuple:
         item = _reader(inner[0])
-        return tuple if item is None else lambda found: tuple(map(item, found))
+        return tuple if item is None else lambda stored: tuple(map(item, stored))
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        value = _reader(inner[1])
-        return None if value is None else lambda found: {key: value(one) for key, one in found.items()}
+        read_value = _reader(inner[1])
+        return None if read_value is None else lambda stored: {key: read_value(part) for key, part in stored.items()}
     return None
 
 
 def _tuples(value: object) -> object:
     """Lists are tuples again, at any depth: models hold no others."""
     if isinstance(value, dict):
-        return {key: _tuples(one) for key, one in value.items()}
+        return {key: _tuples(item) for key, item in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value

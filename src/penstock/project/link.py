@@ -84,10 +84,10 @@ class Linker:
                 groups.append((Member(model, where),))
         enabled = tuple(self._enabled(draft, group) for group in groups)
         stand_ins = {
-            member.model: kept[0].model
-            for group, kept in zip(groups, enabled, strict=True)
+            member.model: left[0].model
+            for group, left in zip(groups, enabled, strict=True)
             for member in group
-            if kept and member not in kept
+            if left and member not in left
         }
         readable = readable and self.problems.count == before
         return Linked(draft, tuple(group for group in enabled if group), stand_ins, readable)
@@ -98,8 +98,8 @@ class Linker:
             members = item.items if isinstance(item, Items) else (item,)
             if isinstance(item, Items) and not members:
                 self.problems.add(item.where, "an OR group needs at least one model")
-            found = (self._member(draft, member) for member in members)
-            yield tuple(member for member in found if member is not None)
+            read = (self._member(draft, member) for member in members)
+            yield tuple(member for member in read if member is not None)
 
     def _member(self, draft: Draft, node: Node) -> Member | None:
         keys = node if isinstance(node, Table) else None
@@ -124,16 +124,16 @@ class Linker:
         if body is None or not draft.file.readable:
             return False, []
         try:
-            told = templates.outline(body)
+            outline = templates.outline(body)
             called: dict[str, Where] = {}
-            for text, line in told.calls("ref"):
+            for text, line in outline.calls("ref"):
                 called.setdefault(text, body_place(draft, line))
             known = names_in_models()
-            unknown = sorted(told.names - known)
+            unknown = sorted(outline.names - known)
             for name in unknown:
                 said = f"the template uses {name!r}, which is undefined{did_you_mean(name, known)}"
-                self.problems.add(body_place(draft, told.lines[name]), said)
-            if told.constants("ref") is None and not unknown:
+                self.problems.add(body_place(draft, outline.lines[name]), said)
+            if outline.constants("ref") is None and not unknown:
                 self._computed(draft, body, called)
         except TemplateProblem as problem:
             self.problems.add(body_place(draft, problem.line), problem.message)
@@ -142,24 +142,24 @@ class Linker:
 
     def _computed(self, draft: Draft, body: str, called: dict[str, Where]) -> None:
         """What `ref()` is called with in trials, where the text alone does not say."""
-        scene = self._trial_scene(draft)
+        context = self._trial_context(draft)
         for bounds in TRIAL_BOUNDS:
             for lane in LANES:
-                for text in references(body, scene, bounds, lane):
+                for text in references(body, context, bounds, lane):
                     called.setdefault(text, body_place(draft, 1))
 
-    def _trial_scene(self, draft: Draft) -> TemplateContext:
-        """A scene in which every model is a dependency: which ones are is what we want to find out."""
+    def _trial_context(self, draft: Draft) -> TemplateContext:
+        """A context in which every model is a dependency: which ones really are is what we want to find out."""
         groups = tuple((name,) for name in self.drafts)
-        return scene(draft, self.settings, axis=SECOND, groups=groups, positions=self.positions, interval=1)
+        return template_context(draft, self.settings, axis=SECOND, groups=groups, positions=self.positions, interval=1)
 
     def _enabled(self, draft: Draft, group: Members) -> Members:
-        kept = tuple(member for member in group if self.drafts[member.model].enabled)
-        if len(kept) < len(group) and not kept:
+        enabled = tuple(member for member in group if self.drafts[member.model].enabled)
+        if len(enabled) < len(group) and not enabled:
             for member in group:
                 said = f"{draft.name} depends on {member.model}, which is disabled"
                 self.problems.add(member.where, said, "disable both, or list an alternative in an OR group")
-        return kept
+        return enabled
 
     def _ordered(self, links: Mapping[str, Linked]) -> list[str]:
         parents = {name: {member.model for member in link.members} & links.keys() for name, link in links.items()}
@@ -173,10 +173,10 @@ class Linker:
                 arrows = " -> ".join(turned)
                 where = next((m.where for m in links[first].members if m.model == turned[1]), links[first].draft.where)
                 self.problems.add(where, f"these models depend on each other: {arrows}")
-                parents = {name: found - set(cycle) for name, found in parents.items() if name not in cycle}
+                parents = {name: names - set(cycle) for name, names in parents.items() if name not in cycle}
 
 
-def scene(
+def template_context(
     draft: Draft,
     settings: Settings,
     *,

@@ -103,9 +103,9 @@ def render(  # noqa: PLR0917  # one call per attempt, in the order of what it is
 ) -> str:
     """The SQL of one interval. `choices` is the member used of each group, '' for an optional one without data."""
     groups = tuple(tuple(dependency.model for dependency in group) for group in model.dependencies)
-    scene = _scene(model, project, groups, model.interval.max)
+    context = _template_context(model, project, groups, model.interval.max)
     return _located(
-        lambda: render_model(model.sql, scene, bounds, choices=choices, ref=ref, task_start=task_start, lane=lane),
+        lambda: render_model(model.sql, context, bounds, choices=choices, ref=ref, task_start=task_start, lane=lane),
         model.file,
         model.sql,
         project,
@@ -130,18 +130,18 @@ def render_bounds(source: Source, project: Project, scan: ScanContext, ref: Ref)
     sql = source.bounds_sql
     if sql is None:
         raise ValueError(f"{source.name} has no bounds query")
-    scene = _scene(source, project, (), None)
-    return _located(lambda: render_scan(sql, scene, scan, ref), source.file, sql, project)
+    context = _template_context(source, project, (), None)
+    return _located(lambda: render_scan(sql, context, scan, ref), source.file, sql, project)
 
 
 def revision(files: Mapping[str, bytes]) -> str:
     """A hash of the bundle; line endings do not count."""
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, content in sorted(files.items()):
         plain = content.replace(b"\r\n", b"\n")
-        told.update(f"{name}\0{len(plain)}\0".encode())
-        told.update(plain)
-    return told.hexdigest()
+        digest.update(f"{name}\0{len(plain)}\0".encode())
+        digest.update(plain)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,15 +156,15 @@ class _Bundle:
     def key(self, revision: str) -> str:
         """Equal keys mean equal projects: the same files, read by the same code for the same target and environment."""
         named = {name for content in self.files.values() for name in variables(content)}
-        told = [(name, self.environ.get(name)) for name in sorted(named)]
-        text = json.dumps([identity(), revision, self.label, self.settings.target.name, told])
+        environment = [(name, self.environ.get(name)) for name in sorted(named)]
+        text = json.dumps([identity(), revision, self.label, self.settings.target.name, environment])
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _project(bundle: _Bundle, cache: Cache, problems: Problems) -> Project:
     require_plain_parser()
-    made = revision(bundle.files)
-    key = bundle.key(made)
+    revision_id = revision(bundle.files)
+    key = bundle.key(revision_id)
     name = f"project-{key[:16]}"
     record = cache.read(name, key) if not problems.count else None
     meaning = kept.read(record, bundle.settings.env, bundle.environ) if record is not None else None
@@ -175,7 +175,7 @@ def _project(bundle: _Bundle, cache: Cache, problems: Problems) -> Project:
         settings=bundle.settings,
         graph=meaning.graph,
         files=bundle.files,
-        revision=made,
+        revision=revision_id,
         fingerprints=meaning.fingerprints,
         warnings=meaning.warnings,
     )
@@ -185,17 +185,23 @@ def _assembled(bundle: _Bundle, cache: Cache, problems: Problems, name: str, key
     from penstock.project.assembly import Reading, assembled  # noqa: PLC0415  # with it come Jinja and sqlglot
 
     known = _known_analyses(cache)
-    found = assembled(Reading(bundle.environ, bundle.settings, bundle.files, known), problems)
-    cache.write(name, key, kept.written(found.meaning, found.typed))
-    if found.analyses != known:
-        cache.write(_ANALYSES, identity(), {one: kept.plain(analysis) for one, analysis in found.analyses.items()})
-    return found.meaning
+    assembly = assembled(Reading(bundle.environ, bundle.settings, bundle.files, known), problems)
+    cache.write(name, key, kept.written(assembly.meaning, assembly.typed))
+    if assembly.analyses != known:
+        cache.write(
+            _ANALYSES, identity(), {digest: kept.plain(analysis) for digest, analysis in assembly.analyses.items()}
+        )
+    return assembly.meaning
 
 
 def _known_analyses(cache: Cache) -> dict[str, Analysis]:
     record = cache.read(_ANALYSES, identity())
     try:
-        return {name: kept.value_of(Analysis, one) for name, one in record.items()} if isinstance(record, dict) else {}
+        return (
+            {name: kept.value_of(Analysis, fields) for name, fields in record.items()}
+            if isinstance(record, dict)
+            else {}
+        )
     except (TypeError, ValueError):
         return {}
 
@@ -213,7 +219,7 @@ def _settings(
     return settings
 
 
-def _scene(
+def _template_context(
     model: Model, project: Project, groups: tuple[tuple[str, ...], ...], interval: int | None
 ) -> TemplateContext:
     return TemplateContext(
@@ -230,10 +236,10 @@ def _scene(
     )
 
 
-def _located(made: Callable[[], str], file: str, sql: str, project: Project) -> str:
-    """The text that `made` returns; a template's failure names its file and line."""
+def _located(render: Callable[[], str], file: str, sql: str, project: Project) -> str:
+    """The text that `render` returns; a template's failure names its file and line."""
     try:
-        return made()
+        return render()
     except TemplateProblem as problem:
         # The query is the end of its file, so what is missing from it is the front matter.
         above = project.files[file].count(b"\n") - sql.count("\n") if file in project.files else 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from penstock.project.drafts import Draft
 from penstock.project.keys import values
 from penstock.project.keys.settings import Settings
-from penstock.project.link import TRIAL_BOUNDS, Linked, body_place, scene
+from penstock.project.link import TRIAL_BOUNDS, Linked, body_place, template_context
 from penstock.project.queries.analysis import Analysis, Facts, QueryProblem, digest
 from penstock.project.reading.problems import Problems, did_you_mean
 from penstock.project.templates import templates
@@ -36,7 +36,7 @@ class Trial:
     def model(self, linked: Linked, model: IntervalModel, sound: bool) -> IntervalModel:
         """`model` with what the analysis of its query found; its interval is not `sound` when it has mistakes."""
         draft, groups = linked.draft, tuple(tuple(d.model for d in group) for group in model.dependencies)
-        where = scene(
+        where = template_context(
             draft,
             self.settings,
             linked=linked,
@@ -76,7 +76,9 @@ class Trial:
         sql = source.bounds_sql
         if sql is None:
             return
-        where = scene(draft, self.settings, axis=source.axis or "", groups=(), positions=self.positions, interval=0)
+        where = template_context(
+            draft, self.settings, axis=source.axis or "", groups=(), positions=self.positions, interval=0
+        )
         try:
             known = names_in_scans()
             unknown = sorted(templates.names_used(sql) - known)
@@ -111,13 +113,13 @@ class Trial:
         mixed = [group for group in model.dependencies if len({self.positions.get(d.model) is None for d in group}) > 1]
         if mixed:
             return (), (), f"{mixed[0][0].model} has alternatives without a position"
-        found: dict[str, tuple[str, ...]] = {}
+        positioned: dict[str, tuple[str, ...]] = {}
         for text, uses in self._for_all_chunks(model, where, first):
             read = (n for n, use in enumerate(uses) if not use.all and self.positions.get(use.model))
-            found[text] = tuple(f"penstock_in_{number}" for number in read)
-        if len(set(found.values())) > 1:
+            positioned[text] = tuple(f"penstock_in_{number}" for number in read)
+        if len(set(positioned.values())) > 1:
             return (), (), "it reads other inputs in another lane"
-        return tuple(found), next(iter(found.values())), None
+        return tuple(positioned), next(iter(positioned.values())), None
 
     def _for_all_chunks(
         self, model: IntervalModel, where: TemplateContext, first: tuple[str, list[RefUse]]

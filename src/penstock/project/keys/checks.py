@@ -18,7 +18,7 @@ def built_checks(
     node: Node | None, model: str, known: Collection[str], databases: Mapping[Kind, str], problems: Problems
 ) -> tuple[Check, ...]:
     """The checks as values. A mapping is their argument as it is; names are `columns`, and a text is `sql`."""
-    made: list[Check] = []
+    checks: list[Check] = []
     for item in node.items if isinstance(node, Items) else ():
         if not isinstance(item, Table):
             continue
@@ -32,8 +32,8 @@ def built_checks(
                 problems.add(item.where, f"a check of {model}: {error}")
                 check = None
         if check is not None:
-            made.append(check)
-    return tuple(made)
+            checks.append(check)
+    return tuple(checks)
 
 
 def _check(item: Table, severity: Literal["error", "warn"]) -> Check | None:

@@ -19,17 +19,17 @@ def schema() -> dict[str, Json]:
 
 
 def _model(kind: str) -> dict[str, Json]:
-    made = object_schema(keys_of(kind), ())
-    made["properties"] = {**_properties(made), "type": {"const": kind}, "external": {"const": kind == "source"}}
-    spellings = {key: (key, *others) for key, others in SPELLINGS if key in _properties(made)}
+    model = object_schema(keys_of(kind), ())
+    model["properties"] = {**_properties(model), "type": {"const": kind}, "external": {"const": kind == "source"}}
+    spellings = {key: (key, *others) for key, others in SPELLINGS if key in _properties(model)}
     rules: list[Json] = []
     for names in spellings.values():
-        rules += [{"not": {"required": [one, other]}} for one in names for other in names if one < other]
+        rules += [{"not": {"required": [first, second]}} for first in names for second in names if first < second]
     for key in REQUIRED[kind]:
         rules.append({"anyOf": [{"required": [name]} for name in spellings.get(key, (key,))]})
-    return {**made, "allOf": rules} if rules else made
+    return {**model, "allOf": rules} if rules else model
 
 
-def _properties(made: dict[str, Json]) -> dict[str, Json]:
-    found = made["properties"]
-    return dict(found) if isinstance(found, dict) else {}
+def _properties(model: dict[str, Json]) -> dict[str, Json]:
+    properties = model["properties"]
+    return dict(properties) if isinstance(properties, dict) else {}

@@ -178,15 +178,15 @@ class SettingsReader:
 
     def _scheduler(self) -> Scheduler:
         node, usual = self.root.get("scheduler"), Scheduler()
-        kept = values.inside(node, "retention")
-        retention = values.length(kept, usual.retention_seconds)
-        if kept is not None and retention < _SHORTEST_RETENTION:
-            said = f"scheduler.retention must be at least 1 hour, not {values.typed(kept)}"
-            self.problems.add(kept.where, f"{said}: finished tasks are looked up while work goes on")
+        retention = values.inside(node, "retention")
+        retention_seconds = values.length(retention, usual.retention_seconds)
+        if retention is not None and retention_seconds < _SHORTEST_RETENTION:
+            said = f"scheduler.retention must be at least 1 hour, not {values.typed(retention)}"
+            self.problems.add(retention.where, f"{said}: finished tasks are looked up while work goes on")
         return Scheduler(
             sweep_seconds=values.length(values.inside(node, "sweep"), usual.sweep_seconds),
             repair_delay_seconds=values.length(values.inside(node, "repair_delay"), usual.repair_delay_seconds),
-            retention_seconds=retention,
+            retention_seconds=retention_seconds,
         )
 
     def _text(self, node: Node | None) -> str | None:
@@ -211,10 +211,10 @@ def read_settings(
     cleaned = PROJECT.clean(root, PROJECT_FILE, problems) if root is not None else None
     if not isinstance(cleaned, Table):
         # Without a name the rest is still worth reading: its mistakes and the models' are reported too.
-        kept = root.without() if isinstance(root, Table) else Table({}, {}, Where(file, 1))
-        named = kept.having("name", Scalar("unnamed", "unnamed", kept.where), kept.where)
+        table = root.without() if isinstance(root, Table) else Table({}, {}, Where(file, 1))
+        named = table.having("name", Scalar("unnamed", "unnamed", table.where), table.where)
         quiet = PROJECT.clean(named, PROJECT_FILE, Problems())
-        cleaned = quiet if isinstance(quiet, Table) else Table({}, {}, kept.where)
+        cleaned = quiet if isinstance(quiet, Table) else Table({}, {}, table.where)
     return SettingsReader(cleaned, environ, problems).settings(chosen)
 
 

@@ -40,7 +40,7 @@ class Shape(Protocol):
     def schema(self) -> dict[str, Json]: ...
 
 
-def found(node: Node) -> str:
+def in_words(node: Node) -> str:
     """What stands there, in words."""
     match node:
         case Scalar(value=None):
@@ -71,7 +71,7 @@ class Leaf:
     def clean(self, node: Node, name: str, problems: Problems) -> Node | None:
         if self.fits(node):
             return node
-        problems.add(node.where, f"{name} must be {self.expected}, not {found(node)}")
+        problems.add(node.where, f"{name} must be {self.expected}, not {in_words(node)}")
         return None
 
     def schema(self) -> dict[str, Json]:
@@ -79,14 +79,14 @@ class Leaf:
 
 
 def text(expected: str, pattern: str) -> Leaf:
-    made: dict[str, Json] = {"type": "string", "pattern": f"^({pattern})$"}
-    return Leaf(expected, lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None, made)
+    json: dict[str, Json] = {"type": "string", "pattern": f"^({pattern})$"}
+    return Leaf(expected, lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None, json)
 
 
 def integer(least: int, most: int = MAX_COUNT) -> Leaf:
-    made: dict[str, Json] = {"type": "integer", "minimum": least, "maximum": most}
+    json: dict[str, Json] = {"type": "integer", "minimum": least, "maximum": most}
     expected = f"a whole number from {least} to {most}"
-    return Leaf(expected, lambda value: type(value) is int and least <= value <= most, made)
+    return Leaf(expected, lambda value: type(value) is int and least <= value <= most, json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Parsed:
                 why = f": {error}"
             if not why and (isinstance(node.value, int) or re.fullmatch(self.pattern, node.raw)):
                 return node
-        problems.add(node.where, f"{name} must be {self.expected}, not {found(node)}{why}")
+        problems.add(node.where, f"{name} must be {self.expected}, not {in_words(node)}{why}")
         return None
 
     def schema(self) -> dict[str, Json]:
@@ -132,7 +132,7 @@ class Choice:
         if self.fits(node):
             return node
         near = did_you_mean(node.raw, self.values) if isinstance(node, Scalar) else ""
-        problems.add(node.where, f"{name} must be {self.expected}, not {found(node)}{near}")
+        problems.add(node.where, f"{name} must be {self.expected}, not {in_words(node)}{near}")
         return None
 
     def schema(self) -> dict[str, Json]:
@@ -152,7 +152,7 @@ class ListOf:
 
     def clean(self, node: Node, name: str, problems: Problems) -> Node | None:
         if not isinstance(node, Items):
-            problems.add(node.where, f"{name} must be {self.expected}, not {found(node)}")
+            problems.add(node.where, f"{name} must be {self.expected}, not {in_words(node)}")
             return None
         cleaned = (self.item.clean(item, f"an item of {name}", problems) for item in node.items)
         return Items(tuple(item for item in cleaned if item is not None), node.where)
@@ -178,7 +178,7 @@ class MapOf:
 
     def clean(self, node: Node, name: str, problems: Problems) -> Node | None:
         if not isinstance(node, Table):
-            problems.add(node.where, f"{name} must be {self.expected}, not {found(node)}")
+            problems.add(node.where, f"{name} must be {self.expected}, not {in_words(node)}")
             return None
         entries: dict[str, Node] = {}
         for key, value in node.entries.items():
@@ -209,7 +209,7 @@ class Either:
         for shape in self.shapes:
             if shape.fits(node):
                 return shape.clean(node, name, problems)
-        problems.add(node.where, f"{name} must be {self.expected}, not {found(node)}")
+        problems.add(node.where, f"{name} must be {self.expected}, not {in_words(node)}")
         return None
 
     def schema(self) -> dict[str, Json]:
@@ -220,12 +220,12 @@ class Later:
     """A shape that is made when it is first asked for."""
 
     def __init__(self, make: Callable[[], Shape]) -> None:
-        self._make, self._made = make, cast("Shape | None", None)
+        self._make, self._built = make, cast("Shape | None", None)
 
     @property
     def _shape(self) -> Shape:
-        self._made = self._made or self._make()
-        return self._made
+        self._built = self._built or self._make()
+        return self._built
 
     @property
     def expected(self) -> str:
@@ -269,7 +269,7 @@ class TableOf:
 
     def clean(self, node: Node, name: str, problems: Problems) -> Node | None:
         if not self.fits(node):
-            problems.add(node.where, f"{name} must be {self.expected}, not {found(node)}")
+            problems.add(node.where, f"{name} must be {self.expected}, not {in_words(node)}")
             return None
         if not isinstance(node, Table):
             return Table({}, {}, node.where)
@@ -296,10 +296,10 @@ class TableOf:
         return not missing and not wrong_choice
 
     def schema(self) -> dict[str, Json]:
-        made = object_schema(self.keys, self.required)
+        json = object_schema(self.keys, self.required)
         if self.one_of:
-            made["oneOf"] = [{"required": [key]} for key in self.one_of]
-        return {**made, "type": ["object", "null"]} if self.nullable else made
+            json["oneOf"] = [{"required": [key]} for key in self.one_of]
+        return {**json, "type": ["object", "null"]} if self.nullable else json
 
 
 def inner(name: str, key: str) -> str:
@@ -318,9 +318,9 @@ def object_schema(keys: Iterable[Key], required: Iterable[str] = ()) -> dict[str
     def described(key: Key) -> dict[str, Json]:
         return {**key.shape.schema(), **({"description": key.about} if key.about else {})}
 
-    made: dict[str, Json] = {"type": "object", "properties": {key.name: described(key) for key in keys}}
+    json: dict[str, Json] = {"type": "object", "properties": {key.name: described(key) for key in keys}}
     needed: list[Json] = list(required)
-    return {**made, "additionalProperties": False, **({"required": needed} if needed else {})}
+    return {**json, "additionalProperties": False, **({"required": needed} if needed else {})}
 
 
 NAME = text("a name of letters, digits and _", IDENTIFIER)

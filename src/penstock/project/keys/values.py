@@ -77,11 +77,11 @@ def variables(content: bytes) -> set[str]:
 def expanded(text: str, environ: Mapping[str, str]) -> str:
     """`text` with `${NAME}` read from the environment; `$${NAME}` stays `${NAME}`."""
 
-    def one(match: re.Match[str]) -> str:
+    def value_of(match: re.Match[str]) -> str:
         if match[1]:
             return match[0][1:]
         if match[2] not in environ:
             raise MissingVariableError(match[2])
         return environ[match[2]]
 
-    return _VARIABLE.sub(one, text)
+    return _VARIABLE.sub(value_of, text)

@@ -49,5 +49,5 @@ class QueryProblem(Exception):  # noqa: N818  # becomes a ProjectError once file
 
 def digest(sql: str, facts: Facts) -> str:
     """Equal digests mean equal analyses by the same code, so that a remembered one can be used."""
-    told = json.dumps([identity(), sql, asdict(facts)], sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()
+    text = json.dumps([identity(), sql, asdict(facts)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()

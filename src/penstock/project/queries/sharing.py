@@ -46,10 +46,10 @@ class _Verbatim(Spark):
     class Parser(SparkParser):
         FUNCTIONS: ClassVar[dict[str, Callable[..., exp.Expr]]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., exp.Expr | None]]] = {
-            name: made for name, made in SparkParser.FUNCTION_PARSERS.items() if name in ("CAST", "TRY_CAST")
+            name: parser for name, parser in SparkParser.FUNCTION_PARSERS.items() if name in ("CAST", "TRY_CAST")
         }
         NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., exp.Expr | None]]] = {
-            name: made for name, made in SparkParser.NO_PAREN_FUNCTION_PARSERS.items() if name == "CASE"
+            name: parser for name, parser in SparkParser.NO_PAREN_FUNCTION_PARSERS.items() if name == "CASE"
         }
 
 
@@ -86,10 +86,10 @@ def _shared(sql: str, carriers: frozenset[str], share: Share) -> str:
     _known(tree)
     if not _Rewriting(carriers, share).query(tree, {}):
         raise Unshareable("it reads no input by position")
-    made = tree.sql(dialect=_Verbatim, comments=False)
-    if any(_near(int(digits)) is not None for digits in re.findall(r"\d{19}", made)):
+    text = tree.sql(dialect=_Verbatim, comments=False)
+    if any(_near(int(digits)) is not None for digits in re.findall(r"\d{19}", text)):
         raise Unshareable("it uses the bounds of its chunk in a text or a name")
-    return made
+    return text
 
 
 def _known(tree: exp.Expr) -> None:
@@ -173,11 +173,11 @@ class _Rewriting:
             return known
         if clause.args.get("recursive"):
             raise Unshareable("it is recursive")
-        found = dict(known)
-        for one in clause.expressions:
-            found[one.alias.lower()] = tagged = self.query(one.this, found)
-            _with_tag(one.args["alias"], tagged)
-        return found
+        tagged_names = dict(known)
+        for table in clause.expressions:
+            tagged_names[table.alias.lower()] = tagged = self.query(table.this, tagged_names)
+            _with_tag(table.args["alias"], tagged)
+        return tagged_names
 
     def _select(self, node: exp.Select, known: Mapping[str, bool]) -> bool:
         unknown = sorted(name for name, value in node.args.items() if value and name not in _CLAUSES)
@@ -190,7 +190,7 @@ class _Rewriting:
         sources, tag = self._from(node, known)
         own = list(_own(node))
         if tag is None:
-            if any(_edge(one) for one in own):
+            if any(_edge(expression) for expression in own):
                 raise Unshareable("it uses bounds where it reads no input by position")
             return False
         self._group(node, own, tag)
@@ -267,7 +267,7 @@ class _Rewriting:
     def _group(self, node: exp.Select, own: Sequence[exp.Expr], tag: exp.Expr) -> None:
         group = node.args.get("group")
         if group is None:
-            if node.args.get("having") or any(_aggregates(one) for one in own):
+            if node.args.get("having") or any(_aggregates(expression) for expression in own):
                 raise Unshareable("it aggregates without GROUP BY, which gives a row where there is none")
             return
         _only(group, "expressions", "all")
@@ -279,19 +279,19 @@ class _Rewriting:
     def _bounds(self, own: Sequence[exp.Expr], tag: exp.Expr) -> None:
         """Put the chunk's own edges in place of those of the stand-in."""
         for node in own:
-            found = _edge(node)
-            if found is None:
+            edge = _edge(node)
+            if edge is None:
                 continue
             if not isinstance(node.parent, (*_PLAIN, exp.Anonymous)) or isinstance(
                 node.parent, (exp.WindowSpec, exp.Ordered, exp.Interval, exp.DataTypeParam)
             ):
                 raise Unshareable("it uses bounds in a place that is not a value")
-            node.replace(self._value(*found, tag))
+            node.replace(self._value(*edge, tag))
 
-    def _value(self, of_end: bool, more: int, tag: exp.Expr) -> exp.Expr:
+    def _value(self, of_end: bool, offset: int, tag: exp.Expr) -> exp.Expr:
         edge = tag.sql(dialect=_Verbatim)
-        text = f"{self.share.end_of(edge) if of_end else edge} + {more}L"
-        values = [(one.end if of_end else one.start) + more for one in self.share.chunks]
+        text = f"{self.share.end_of(edge) if of_end else edge} + {offset}L"
+        values = [(chunk.end if of_end else chunk.start) + offset for chunk in self.share.chunks]
         # a number in the text is an INT where it fits
         kind = "INT" if all(-_INT < value < _INT for value in values) else "BIGINT"
         return parse_one(f"CAST({text} AS {kind})", dialect=_Verbatim)
@@ -312,15 +312,19 @@ def _with_tag(alias: exp.TableAlias | None, tagged: bool) -> None:
 def _own(node: exp.Select) -> Iterator[exp.Expr]:
     """The expressions of one SELECT, without those of the queries in it."""
     clauses = [node.args.get(name) for name in ("where", "group", "having", "order")]
-    tops = [*node.expressions, *(one for one in clauses if one is not None), *(node.args.get("laterals") or [])]
+    tops = [
+        *node.expressions,
+        *(clause for clause in clauses if clause is not None),
+        *(node.args.get("laterals") or []),
+    ]
     for join in node.args.get("joins") or []:
         tops += [join.args["on"]] if join.args.get("on") is not None else []
     for top in tops:
-        yield from top.walk(prune=lambda one: isinstance(one, exp.Query))
+        yield from top.walk(prune=lambda below: isinstance(below, exp.Query))
 
 
 def _inner_queries(node: exp.Select) -> list[exp.Expr]:
-    return [one for one in _own(node) if isinstance(one, exp.Query)]
+    return [inner for inner in _own(node) if isinstance(inner, exp.Query)]
 
 
 def _edge(node: exp.Expr) -> tuple[bool, int] | None:
@@ -357,8 +361,8 @@ def _equated(join: exp.Join, left: exp.Expr, right: exp.Expr) -> None:
         join.append("using", exp.to_identifier(TAG))
         return
     same = exp.EQ(this=left.copy(), expression=right.copy())
-    given = join.args.get("on")
-    join.set("on", same if given is None else exp.And(this=same, expression=exp.Paren(this=given.copy())))
+    condition = join.args.get("on")
+    join.set("on", same if condition is None else exp.And(this=same, expression=exp.Paren(this=condition.copy())))
     if join.kind == "CROSS":
         join.set("kind", None)
 
@@ -381,7 +385,7 @@ def _partition(window: exp.Window, tag: exp.Expr) -> None:
 
 def _stars(node: exp.Select, sources: Sequence[_Source]) -> None:
     """Stars show what the author's query has, and not the tags."""
-    inner = [one for one in _own(node) if isinstance(one, exp.Star) and not _stands_alone(one)]
+    inner = [star for star in _own(node) if isinstance(star, exp.Star) and not _stands_alone(star)]
     if any(not _counted(star) for star in inner):
         raise Unshareable("it has a star in an expression")
     tagged = {source.alias.name.lower() for source in sources if source.tagged}
@@ -395,8 +399,8 @@ def _stars(node: exp.Select, sources: Sequence[_Source]) -> None:
         _only(star, "except_")
         if isinstance(column, exp.Column):
             columns.append(_without_tag(column, star) if column.table.lower() in tagged else column)
-        elif len(shown) == 1 or len([one for one in shown if one.tagged]) <= 1:
-            columns.append(_without_tag(column, star) if any(one.tagged for one in shown) else column)
+        elif len(shown) == 1 or len([source for source in shown if source.tagged]) <= 1:
+            columns.append(_without_tag(column, star) if any(source.tagged for source in shown) else column)
         else:
             if (
                 star.args.get("except_")

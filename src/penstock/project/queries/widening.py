@@ -160,8 +160,8 @@ def _obstacle(tree: exp.Query) -> str | None:
     table = origin.this if isinstance(origin, exp.From) else None
     if not isinstance(table, exp.Table) or table.args.get("joins") or table.args.get("sample"):
         return "it does not read exactly one table"
-    found = (reason for node in tree.walk() if node is not tree and (reason := _refusal(node)) is not None)
-    return next(found, None) or _odd_grouping(tree)
+    refusals = (reason for node in tree.walk() if node is not tree and (reason := _refusal(node)) is not None)
+    return next(refusals, None) or _odd_grouping(tree)
 
 
 def _refusal(node: exp.Expr) -> str | None:

@@ -44,22 +44,22 @@ class Cache:
             if len(body) > _MAX_BYTES:
                 return
             self.folder.mkdir(parents=True, exist_ok=True)
-            made = self.folder / f".{uuid4().hex}.new"
+            partial = self.folder / f".{uuid4().hex}.new"
             try:
-                with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                     file.write(_head(key, body) + b"\n" + body)
-                made.replace(self.folder / f"{name}.json")
+                partial.replace(self.folder / f"{name}.json")
             except BaseException:
-                made.unlink(missing_ok=True)
+                partial.unlink(missing_ok=True)
                 raise
             self._prune()
 
     def _prune(self) -> None:
         """Keep the newest entries, and nothing that a process left behind when it was killed."""
-        found = sorted((file.stat().st_mtime, file) for file in self._files())
+        files = sorted((file.stat().st_mtime, file) for file in self._files())
         old = time.time() - _LEFTOVER_SECONDS
-        leftovers = [file for moment, file in found if file.suffix == ".new" and moment < old]
-        entries = [file for _, file in found if file.suffix == ".json"]
+        leftovers = [file for moment, file in files if file.suffix == ".new" and moment < old]
+        entries = [file for _, file in files if file.suffix == ".json"]
         for file in leftovers + entries[:-_MAX_ENTRIES]:
             file.unlink(missing_ok=True)
 

@@ -59,8 +59,8 @@ class Table:
         return self.lines.get(key, self.where)
 
     def without(self, *keys: str) -> Table:
-        kept = {key: node for key, node in self.entries.items() if key not in keys}
-        return Table(kept, {key: self.lines[key] for key in kept}, self.where)
+        entries = {key: node for key, node in self.entries.items() if key not in keys}
+        return Table(entries, {key: self.lines[key] for key in entries}, self.where)
 
     def having(self, key: str, node: Node, where: Where) -> Table:
         return Table({**self.entries, key: node}, {**self.lines, key: where}, self.where)
@@ -85,8 +85,8 @@ def read_document(text: str, file: str, problems: Problems, first_line: int = 1)
         return None
     if reader.odd_key:
         unquoted = tuple(_unquoted(text, file, first_line))
-        for where, found in unquoted:
-            _say_quote(where, found, problems)
+        for where, placeholder in unquoted:
+            _say_quote(where, placeholder, problems)
         if not unquoted:
             problems.add(reader.odd_key, "a key must be plain text, not a list or a mapping")
         return None
@@ -208,8 +208,8 @@ def _report(error: yaml.YAMLError, text: str, file: str, first_line: int, proble
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     line = mark.line + first_line if mark else first_line
     unquoted = tuple(_unquoted(text, file, first_line))
-    for where, found in unquoted:
-        _say_quote(where, found, problems)
+    for where, placeholder in unquoted:
+        _say_quote(where, placeholder, problems)
     if unquoted:
         return
     what = getattr(error, "problem", None) or str(error)
@@ -223,5 +223,5 @@ def _unquoted(text: str, file: str, first_line: int) -> Iterator[tuple[Where, st
             yield Where(file, number), match[0]
 
 
-def _say_quote(where: Where, found: str, problems: Problems) -> None:
-    problems.add(where, f"{found} must be quoted in YAML", f'write "{found}"')
+def _say_quote(where: Where, placeholder: str, problems: Problems) -> None:
+    problems.add(where, f"{placeholder} must be quoted in YAML", f'write "{placeholder}"')

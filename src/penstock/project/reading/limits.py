@@ -84,8 +84,8 @@ def unreadable(sql: str) -> tuple[str, int] | None:
 
 def long_number(text: str) -> int | None:
     """The line of a number with too many digits, which Python would not even read; None when there is none."""
-    found = _DIGITS.search(text)
-    return line_of(text, found.start()) if found else None
+    match = _DIGITS.search(text)
+    return line_of(text, match.start()) if match else None
 
 
 def line_of(text: str, offset: int) -> int:

@@ -22,7 +22,7 @@ def identity() -> str:
     """A hash of our own code and of the versions of what it reads files with; never the same for two of them."""
     own = Path(__file__).parents[2]
     parts = [*own.glob("*.py"), *(file for name in _OWN for file in (own / name).rglob("*.py"))]
-    return told([(str(file.relative_to(own)), _content(file)) for file in parts], versions())
+    return code_hash([(str(file.relative_to(own)), _content(file)) for file in parts], versions())
 
 
 def versions() -> dict[str, str]:
@@ -30,11 +30,11 @@ def versions() -> dict[str, str]:
     return {name: _version(name) for name in _LIBRARIES}
 
 
-def told(parts: list[tuple[str, bytes]], libraries: dict[str, str]) -> str:
-    made = hashlib.sha256(f"{sys.version_info[:3]}{sorted(libraries.items())}".encode())
+def code_hash(parts: list[tuple[str, bytes]], libraries: dict[str, str]) -> str:
+    digest = hashlib.sha256(f"{sys.version_info[:3]}{sorted(libraries.items())}".encode())
     for name, content in sorted(parts):
-        made.update(f"\0{name}\0{len(content)}\0".encode() + content)
-    return made.hexdigest()
+        digest.update(f"\0{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
 
 
 def require_plain_parser() -> None:
@@ -47,8 +47,8 @@ def require_plain_parser() -> None:
 
 
 def _folders(library: str) -> list[Path]:
-    found = find_spec(library)
-    return [Path(folder) for folder in (found.submodule_search_locations if found else None) or ()]
+    spec = find_spec(library)
+    return [Path(folder) for folder in (spec.submodule_search_locations if spec else None) or ()]
 
 
 def _version(library: str) -> str:

@@ -149,9 +149,9 @@ def _outlined(tree: nodes.Template) -> Outline:
         scoped = scoped or isinstance(node, _SCOPES)
         waiting += reversed([(child, node, depth + 1, loops) for child in node.iter_child_nodes()])
     names = meta.find_undeclared_variables(tree) if scoped else set(uses)
-    lines = {name: min(use.line for use in found) for name, found in uses.items()}
-    told = {name: tuple(found) for name, found in uses.items()}
-    return Outline(frozenset(names - set(BUILTIN)), lines, told, only_printed(tree))
+    lines = {name: min(use.line for use in named) for name, named in uses.items()}
+    uses_by_name = {name: tuple(named) for name, named in uses.items()}
+    return Outline(frozenset(names - set(BUILTIN)), lines, uses_by_name, only_printed(tree))
 
 
 def _use(node: nodes.Name, above: nodes.Node | None) -> Use:

@@ -75,11 +75,11 @@ def _dep(query: ChunkQuery) -> Names:
         position = context.positions.get(name) or Missing(f"{name} has no position")
         facts = {"name": name, "database": database, "table": table, "position": position, "partition": position}
         databases.setdefault(database, {})[table] = Names(f"dep['{database}']['{table}']", facts)
-    made: dict[str, object] = {name: Names(f"dep['{name}']", tables) for name, tables in databases.items()}
+    members: dict[str, object] = {name: Names(f"dep['{name}']", tables) for name, tables in databases.items()}
     for kind, database in context.databases.items():
-        if database in made:
-            made[f"{{{{{kind}}}}}"] = made[database]
-    return Names("dep", made)
+        if database in members:
+            members[f"{{{{{kind}}}}}"] = members[database]
+    return Names("dep", members)
 
 
 def _self(query: ChunkQuery | ScanQuery) -> Names:
@@ -131,8 +131,8 @@ def _var(query: ChunkQuery | ScanQuery) -> Callable[..., Plain]:
 
 
 def _var_values(outline: Outline, _: Model, settings: Settings) -> dict[str, object]:
-    asked = outline.constants("var")
-    return {f"var.{key}": value for key, value in settings.vars.items() if asked is None or key in asked}
+    names = outline.constants("var")
+    return {f"var.{key}": value for key, value in settings.vars.items() if names is None or key in names}
 
 
 def _cache(query: ScanQuery) -> Names:
@@ -180,10 +180,10 @@ def names_in_scans() -> frozenset[str]:
     return frozenset(name for name, entry in TABLE.items() if entry.in_scans is not None)
 
 
-def given(sql: str, query: ChunkQuery | ScanQuery) -> dict[str, object]:
+def values_given(sql: str, query: ChunkQuery | ScanQuery) -> dict[str, object]:
     """What the names in `sql` give; one that stands nowhere in it is not made: `dep` may hold a whole project."""
-    made = {name: _value(entry, query) for name, entry in TABLE.items() if name in sql}
-    return {name: value for name, value in made.items() if value is not None}
+    values = {name: _value(entry, query) for name, entry in TABLE.items() if name in sql}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _value(entry: TemplateName, query: ChunkQuery | ScanQuery) -> object:
@@ -202,8 +202,8 @@ def shows_bounds_only(name: str, outline: Outline) -> bool:
     entry = TABLE.get(name)
     if entry is None or entry.varies != "bounds" or name not in outline.printed:
         return False
-    asked = [use.member for use in outline.uses[name]]
-    return set(asked) <= entry.members if entry.members else set(asked) == {None}
+    members = [use.member for use in outline.uses[name]]
+    return set(members) <= entry.members if entry.members else set(members) == {None}
 
 
 def settings_seen(outline: Outline, model: Model, settings: Settings) -> dict[str, object]:

@@ -21,8 +21,8 @@ class Outline:
 
     def members(self, name: str) -> frozenset[str] | None:
         """X of every `name.X` and `name['X']`; None when `name` is used in another way too."""
-        found = [use.member for use in self.uses.get(name, ())]
-        return None if None in found else frozenset(member for member in found if member is not None)
+        members = [use.member for use in self.uses.get(name, ())]
+        return None if None in members else frozenset(member for member in members if member is not None)
 
     def calls(self, name: str) -> Iterator[tuple[str, int]]:
         """The constant text that the function `name` is called with first, and the line, in the order of the text."""
@@ -30,8 +30,8 @@ class Outline:
 
     def constants(self, name: str) -> frozenset[str] | None:
         """What the function `name` is called with first; None when it is used in another way too."""
-        found = [use.argument for use in self.uses.get(name, ())]
-        return None if None in found else frozenset(argument for argument in found if argument is not None)
+        arguments = [use.argument for use in self.uses.get(name, ())]
+        return None if None in arguments else frozenset(argument for argument in arguments if argument is not None)
 
 
 @dataclass(frozen=True, slots=True)

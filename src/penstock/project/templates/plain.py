@@ -54,10 +54,10 @@ class PlainTemplate:
     def text(self, names: Mapping[str, object]) -> str | None:
         """None: something is wrong with it, and Jinja says what."""
         try:
-            made = "".join(piece if isinstance(piece, str) else str(piece.value(names)) for piece in self._pieces)
+            text = "".join(piece if isinstance(piece, str) else str(piece.value(names)) for piece in self._pieces)
         except Exception:
             return None
-        return made if len(made) <= MAX_CHARACTERS else None
+        return text if len(text) <= MAX_CHARACTERS else None
 
 
 def plain_template(source: str) -> PlainTemplate | None:
@@ -67,25 +67,25 @@ def plain_template(source: str) -> PlainTemplate | None:
     pieces: list[str | _Print] = []
     prints: list[_Print] = []
     at = 0
-    for found in _PRINTED.finditer(source):
-        if "{{" in (before := source[at : found.start()]):
+    for match in _PRINTED.finditer(source):
+        if "{{" in (before := source[at : match.start()]):
             return None
-        prints.append(_print(source, found))
+        prints.append(_print(source, match))
         pieces += (before, prints[-1])
-        at = found.end()
+        at = match.end()
     pieces.append(source[at:])
     return None if "{{" in source[at:] else PlainTemplate(_outline(prints), tuple(pieces))
 
 
-def _print(source: str, found: re.Match[str]) -> _Print:
-    argument, value = found["argument"], found["value"]
+def _print(source: str, match: re.Match[str]) -> _Print:
+    argument, value = match["argument"], match["value"]
     use = Use(
-        line_of(source, found.start("name")),
-        member=found["member"],
+        line_of(source, match.start("name")),
+        member=match["member"],
         argument=None if argument is None else argument[1:-1],
     )
-    options = {} if value is None else {found["key"]: {"t": True, "f": False}.get(value[0].lower(), value[1:-1])}
-    return _Print(found["name"], use, options)
+    options = {} if value is None else {match["key"]: {"t": True, "f": False}.get(value[0].lower(), value[1:-1])}
+    return _Print(match["name"], use, options)
 
 
 def _outline(prints: list[_Print]) -> Outline:

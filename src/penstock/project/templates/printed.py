@@ -34,7 +34,7 @@ def _printed(node: nodes.Node) -> str | None:
         case nodes.Getattr(node=nodes.Name(name=str(name))):
             return name
         case nodes.Call(node=nodes.Name(name=str(name)), dyn_args=None, dyn_kwargs=None):
-            given = (*node.args, *(one.value for one in node.kwargs))
-            return name if all(isinstance(one, nodes.Const) for one in given) else None
+            arguments = (*node.args, *(argument.value for argument in node.kwargs))
+            return name if all(isinstance(argument, nodes.Const) for argument in arguments) else None
         case _:
             return None

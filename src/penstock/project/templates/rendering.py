@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from penstock.project.keys.names import UnresolvedName, resolve
 from penstock.project.templates.context import ChunkQuery, Ref, RefUse, ScanContext, ScanQuery, TemplateContext
-from penstock.project.templates.names import given
+from penstock.project.templates.names import values_given
 from penstock.project.templates.words import Mistake
 from penstock.values.intervals import Interval
 
@@ -74,7 +74,7 @@ def render_scan(sql: str, context: TemplateContext, scan: ScanContext, ref: Ref)
 def _rendered(sql: str, query: ChunkQuery | ScanQuery) -> str:
     from penstock.project.templates.templates import rendered  # noqa: PLC0415  # most commands render nothing and need no Jinja
 
-    return rendered(sql, given(sql, query))
+    return rendered(sql, values_given(sql, query))
 
 
 def _resolved(name: str, context: TemplateContext) -> str:

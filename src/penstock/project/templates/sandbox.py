@@ -78,10 +78,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         for name in _REMOVED_FILTERS:
             self.filters.pop(name, None)
         self.filters |= {"join": _join, "replace": _replace, "round": _round}
-        self.filters |= {name: _limited(made) for name, made in self.filters.items()}
+        self.filters |= {name: _limited(function) for name, function in self.filters.items()}
         tests: dict[str, Any] = dict(self.tests)
-        self.tests |= {name: _limited(made) for name, made in tests.items()}
-        self.filters |= {made.__name__: made for made in (_bounded, _counted, _joined)}
+        self.tests |= {name: _limited(function) for name, function in tests.items()}
+        self.filters |= {function.__name__: function for function in (_bounded, _counted, _joined)}
 
     @staticmethod
     def concat(parts: Iterable[object]) -> str:
@@ -103,8 +103,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if isinstance(owner, str) and name in ("join", "replace"):
             text = str(owner)
             __obj = partial(_joined, between=text) if name == "join" else partial(_replace, text)
-        made = super().call(__context, __obj, *args, **kwargs)
-        return _bounded(made) if isinstance(made, str | bytes | dict) else made
+        result = super().call(__context, __obj, *args, **kwargs)
+        return _bounded(result) if isinstance(result, str | bytes | dict) else result
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         removed = attr in _REMOVED_METHODS or (isinstance(obj, bytes) and attr in ("join", "replace"))
@@ -146,8 +146,10 @@ class Guard(NodeTransformer):
                 return self._filtered(node, _bounded)
         return node
 
-    def _filtered(self, node: nodes.Node, made: Callable[..., object]) -> nodes.Filter:
-        return nodes.Filter(node, made.__name__, [], [], None, None, lineno=node.lineno, environment=self.environment)
+    def _filtered(self, node: nodes.Node, function: Callable[..., object]) -> nodes.Filter:
+        return nodes.Filter(
+            node, function.__name__, [], [], None, None, lineno=node.lineno, environment=self.environment
+        )
 
 
 def _is_computed(node: nodes.Node) -> bool:
@@ -186,12 +188,12 @@ def _bounded(value: Any) -> Any:
     return value
 
 
-def _limited(made: Callable[..., Any]) -> Callable[..., Any]:
+def _limited(function: Callable[..., Any]) -> Callable[..., Any]:
     """A filter or test that gives only what could be printed."""
 
-    @wraps(made)
-    def limited(*arguments: Any, **more: Any) -> Any:
-        return _bounded(made(*arguments, **more))
+    @wraps(function)
+    def limited(*arguments: Any, **options: Any) -> Any:
+        return _bounded(function(*arguments, **options))
 
     return limited
 
