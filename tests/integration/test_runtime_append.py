@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from deployment import Deployment, commit
 from faults import Fault, Killed, raising
 
-from penstock.answers.verify import ModelVerdict, verify
+from penstock.answers.verify import ModelVerification, verify
 
 FACTS = "select n, value from {{ ref('raw.numbers') }}"
 APPEND = "interval: 20\nupdate_strategy: append\nunique_key: [value, n]\n"
@@ -28,7 +28,7 @@ def trial(tmp_path: Path, dsn: str) -> Deployment:
     return made
 
 
-def verdicts(trial: Deployment) -> list[ModelVerdict]:
+def verifications(trial: Deployment) -> list[ModelVerification]:
     with trial.opened() as workspace:
         return verify(workspace, workspace.interval_models(()), None, None)
 
@@ -52,7 +52,7 @@ def test_b46a_facts_of_rows_that_are_gone_stay_or_go_as_the_model_says(trial: De
     for name in ("kept", "retracted"):
         trial.rerun(name)
     assert [trial.current(name).accepted_snapshot for name in ("kept", "retracted")] == snapshots
-    assert [verdict.differences for verdict in verdicts(trial)] == [0, 0, 0, 0]
+    assert [verification.differences for verification in verifications(trial)] == [0, 0, 0, 0]
 
 
 def test_verify_finds_facts_that_are_missing_or_stored_twice(trial: Deployment) -> None:
@@ -64,7 +64,7 @@ def test_verify_finds_facts_that_are_missing_or_stored_twice(trial: Deployment) 
             current = workspace.state.views.world().current[f"t.{name}"]
             assert current.accepted_snapshot is not None
             workspace.state.generations.accept_snapshot(current.no, current.accepted_snapshot, head)
-    found = {verdict.name: verdict for verdict in verdicts(trial)}
+    found = {verification.name: verification for verification in verifications(trial)}
     assert (found["t.kept"].missing, found["t.kept"].unexpected, len(found["t.kept"].wrong)) == (1, 0, 1)
     assert (found["t.retracted"].missing, found["t.retracted"].unexpected) == (0, 1)
 

@@ -203,8 +203,8 @@ def test_rows_that_others_put_where_nothing_is_covered_are_found_by_verify(trial
         workspace.state.generations.accept_snapshot(
             current.no, current.accepted_snapshot or 0, (current.accepted_snapshot or 0) + 1
         )
-        verdicts = verify(workspace, workspace.interval_models(("copy",)), None, None)
-    assert [(one.strays, one.differences) for one in verdicts] == [(3, 3)]
+        verifications = verify(workspace, workspace.interval_models(("copy",)), None, None)
+    assert [(one.strays, one.differences) for one in verifications] == [(3, 3)]
 
 
 def test_rows_that_others_put_where_nothing_is_covered_are_taken_out_and_reported(trial: Deployment) -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from penstock.project.reading.limits import MAX_CHARACTERS
 from penstock.project.templates import jinja, plain, templates
 from penstock.project.templates.context import TemplateContext
+from penstock.project.templates.lookups import TemplateProblem
 from penstock.project.templates.plain import plain_template
 from penstock.project.templates.rendering import Inputs, render_model
-from penstock.project.templates.words import TemplateProblem
 from penstock.values.intervals import Interval
 
 SCENE = TemplateContext(

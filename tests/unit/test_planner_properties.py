@@ -202,7 +202,7 @@ def test_b15_explain_and_plan_agree_about_every_position(seen: Observation, offs
         assert said.chunk.start <= at < said.chunk.end
         if at in planned:
             assert said.chunk == planned[at]
-            assert all(verdict.why for verdict in said.verdicts)
+            assert all(check.why for check in said.readiness_checks)
 
 
 @EXAMPLES

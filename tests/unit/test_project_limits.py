@@ -30,8 +30,8 @@ from penstock.project.reading.limits import (
     MAX_SECONDS,
 )
 from penstock.project.templates import jinja, sandbox
+from penstock.project.templates.lookups import Span, TemplateProblem
 from penstock.project.templates.templates import rendered
-from penstock.project.templates.words import Span, TemplateProblem
 from penstock.values.intervals import Interval
 
 QUERY = "select ordered_at as at from {{ ref('raw.orders') }}\n"

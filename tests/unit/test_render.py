@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import ProjectError
 from penstock.project import Inputs, Project, RefUse, ScanContext, moment, render, render_bounds, unpack
+from penstock.project.templates.lookups import Span, TemplateProblem
 from penstock.project.templates.templates import rendered
-from penstock.project.templates.words import Span, TemplateProblem
 from penstock.values.intervals import Interval
 from penstock.values.models import IntervalModel, Source
 

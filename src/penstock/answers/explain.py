@@ -37,7 +37,7 @@ def explained(workspace: Workspace, name: str, at: str | None) -> dict[str, obje
         "chunk_text": _text(explanation.chunk, model.axis),
         "checks": [
             {"dependency": v.dependency, "rule": v.rule, "value": v.value, "ok": v.ok, "why": v.why}
-            for v in explanation.verdicts
+            for v in explanation.readiness_checks
         ],
         "reopened": _reopened(workspace, world.working.get(full), explanation.chunk, everywhere=at is None),
         "strategy": "widened" if model.widens else "interval",

@@ -9,10 +9,10 @@ from typing import assert_never
 
 from penstock.answers.pairs import pairs
 from penstock.planner.observations import Observations, stale_cells
-from penstock.planner.readiness.checks import held_words
 from penstock.planner.readiness.observation import Observation, Wait
 from penstock.planner.readiness.plan import permanent_gaps, plan
 from penstock.planner.readiness.ready import gaps, readiness
+from penstock.planner.readiness.waits import held_words
 from penstock.planner.readiness.words import place
 from penstock.runtime.place.table_resolver import TableResolver
 from penstock.values.intervals import IntervalSet

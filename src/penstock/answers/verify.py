@@ -25,7 +25,7 @@ _NO_TASK = UUID(int=0)
 
 
 @dataclass(slots=True)
-class ModelVerdict:
+class ModelVerification:
     """What verifying one model found."""
 
     name: str
@@ -49,7 +49,7 @@ class ModelVerdict:
 
 def verify(
     workspace: Workspace, models: tuple[IntervalModel, ...], start: int | None, end: int | None
-) -> list[ModelVerdict]:
+) -> list[ModelVerification]:
     """Recompute every covered interval at the snapshots that are known now and compare as multisets."""
     world = workspace.state.views.world()
     applied(workspace, world)
@@ -58,27 +58,27 @@ def verify(
 
 def _model(
     workspace: Workspace, world: StateView, model: IntervalModel, start: int | None, end: int | None
-) -> ModelVerdict:
-    verdict = ModelVerdict(model.name)
+) -> ModelVerification:
+    verification = ModelVerification(model.name)
     generation = world.current.get(model.name)
     if generation is None or generation.accepted_snapshot is None:
-        return verdict
+        return verification
     low = MIN_POSITION if start is None else start
     high = MAX_POSITION if end is None else end
     scope = generation.covered.within(low, high)
     records = workspace.state.history.covers(generation.no, scope)
     if generation.no == world.working[model.name].no:  # else the next look is at the table that is being built
         table = OwnTable(model, generation, generation.accepted_snapshot)
-        verdict.unseen = unseen_commits(workspace.site, workspace.state.generations, table)
+        verification.unseen = unseen_commits(workspace.site, workspace.state.generations, table)
     if unsteady := varying(names_used(model.sql), "never", "bounds"):
         why = f"the query uses {unsteady[0]}, so its rows may differ at every run"
-        verdict.unverifiable += [(record.interval, why) for record in records]
-        return verdict
+        verification.unverifiable += [(record.interval, why) for record in records]
+        return verification
     check = _Check(workspace, world, model, generation, generation.accepted_snapshot)
     for batch in _batches(records, model):
-        check.examine(batch, verdict)
-    check.find_strays(generation.covered.complement().within(low, high), verdict)
-    return verdict
+        check.examine(batch, verification)
+    check.find_strays(generation.covered.complement().within(low, high), verification)
+    return verification
 
 
 def _batches(records: tuple[CoverRecord, ...], model: IntervalModel) -> Iterator[tuple[CoverRecord, ...]]:
@@ -116,44 +116,44 @@ class _Check:
     generation: Generation
     snapshot: int
 
-    def examine(self, batch: tuple[CoverRecord, ...], verdict: ModelVerdict) -> None:
+    def examine(self, batch: tuple[CoverRecord, ...], verification: ModelVerification) -> None:
         """Compare some intervals with what their inputs give now, and judge those that differ."""
         try:
             comparison = self._compare(batch, {})
         except (AttemptError, SourceError) as error:
             for record in batch if len(batch) > 1 else ():
-                self.examine((record,), verdict)
+                self.examine((record,), verification)
             if len(batch) == 1:
-                verdict.unverifiable.append((batch[0].interval, error.message))
+                verification.unverifiable.append((batch[0].interval, error.message))
             return
-        verdict.rows_stored += comparison.rows_stored
-        verdict.rows_expected += comparison.rows_expected
-        verdict.missing += comparison.missing
-        verdict.unexpected += comparison.unexpected
-        verdict.samples.extend(comparison.samples[: SAMPLES - len(verdict.samples)])
+        verification.rows_stored += comparison.rows_stored
+        verification.rows_expected += comparison.rows_expected
+        verification.missing += comparison.missing
+        verification.unexpected += comparison.unexpected
+        verification.samples.extend(comparison.samples[: SAMPLES - len(verification.samples)])
         for record in batch:
             if any(part in comparison.differing for part in _parts(record)):
-                self._judge(record, verdict)
+                self._judge(record, verification)
 
-    def find_strays(self, outside: IntervalSet, verdict: ModelVerdict) -> None:
+    def find_strays(self, outside: IntervalSet, verification: ModelVerification) -> None:
         """Rows where nothing was ever computed: somebody else wrote them."""
         pin = Pin(self.generation.location, self.snapshot, None, str(self.generation.id))
         strays = self.workspace.engine.questions.count_rows(
             self.workspace.site.reading("", self.model.name, pin, outside)
         )
         if strays:
-            verdict.strays += strays
-            verdict.rows_stored += strays
-            verdict.unexpected += strays
+            verification.strays += strays
+            verification.rows_stored += strays
+            verification.unexpected += strays
 
-    def _judge(self, record: CoverRecord, verdict: ModelVerdict) -> None:
+    def _judge(self, record: CoverRecord, verification: ModelVerification) -> None:
         """An interval that differs now: wrong, or only behind what its inputs have become?"""
         try:
             then = self._compare((record,), record.frontier)
         except (AttemptError, SourceError) as error:
-            verdict.unverifiable.append((record.interval, error.message))
+            verification.unverifiable.append((record.interval, error.message))
             return
-        (verdict.wrong if then.differing else verdict.behind).append(record.interval)
+        (verification.wrong if then.differing else verification.behind).append(record.interval)
 
     def _compare(self, batch: tuple[CoverRecord, ...], then: Frontier) -> Comparison:
         """The stored rows against the query at the inputs of `then`; at what is known now for those not in it."""
@@ -170,7 +170,7 @@ def _parts(record: CoverRecord) -> tuple[Interval, ...]:
     return (record.interval,) if record.left.covers(record.interval) else record.left.parts
 
 
-def verify_rows(verdicts: list[ModelVerdict]) -> list[dict[str, object]]:
+def verify_rows(verifications: list[ModelVerification]) -> list[dict[str, object]]:
     return [
         {
             "name": v.name,
@@ -185,7 +185,7 @@ def verify_rows(verdicts: list[ModelVerdict]) -> list[dict[str, object]]:
             "samples": v.samples,
             "unseen_snapshots": v.unseen,
         }
-        for v in verdicts
+        for v in verifications
     ]
 
 

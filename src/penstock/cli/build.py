@@ -141,10 +141,10 @@ def verify(options: Options, models: tuple[str, ...], start: str | None, end: st
         chosen = workspace.interval_models(models)
         axes = {model.axis for model in chosen}
         low, high = parsed_range("verify", axes.pop() if len(axes) == 1 else "", start, end)
-        verdicts = check(workspace, chosen, low, high)
-    differences = sum(verdict.differences for verdict in verdicts)
+        verifications = check(workspace, chosen, low, high)
+    differences = sum(verification.differences for verification in verifications)
     if options.json:
-        show.print_json({"models": verify_rows(verdicts), "differences": differences})
+        show.print_json({"models": verify_rows(verifications), "differences": differences})
     else:
         show.print_table(
             ("model", "rows stored", "rows expected", "missing", "unexpected", "wrong", "behind", "unverifiable"),
@@ -159,19 +159,19 @@ def verify(options: Options, models: tuple[str, ...], start: str | None, end: st
                     len(v.behind),
                     len(v.unverifiable),
                 )
-                for v in verdicts
+                for v in verifications
             ),
         )
-        for verdict in verdicts:
-            if verdict.strays:
-                show.line(f"  {verdict.name}: {show.count(verdict.strays, 'row')} outside the covered ranges")
-            if verdict.unseen:
-                which = "snapshot" if len(verdict.unseen) == 1 else "snapshots"
-                numbers = ", ".join(map(str, verdict.unseen))
+        for verification in verifications:
+            if verification.strays:
+                show.line(f"  {verification.name}: {show.count(verification.strays, 'row')} outside the covered ranges")
+            if verification.unseen:
+                which = "snapshot" if len(verification.unseen) == 1 else "snapshots"
+                numbers = ", ".join(map(str, verification.unseen))
                 remedy = "the next penstock run handles it"
-                show.line(f"  {verdict.name}: not compared: {which} {numbers} of another program; {remedy}")
-            for sample in verdict.samples:
-                show.line(f"  {verdict.name}: {sample}")
+                show.line(f"  {verification.name}: not compared: {which} {numbers} of another program; {remedy}")
+            for sample in verification.samples:
+                show.line(f"  {verification.name}: {sample}")
         show.line(f"{differences} differences")
     if differences:
         raise typer.Exit(1)

@@ -14,9 +14,9 @@ from penstock.project.reading.documents import Items, Node, Scalar, Table
 from penstock.project.reading.problems import Problems, Where, did_you_mean
 from penstock.project.templates import templates
 from penstock.project.templates.context import TemplateContext
+from penstock.project.templates.lookups import TemplateProblem
 from penstock.project.templates.names import names_in_models
 from penstock.project.templates.rendering import references
-from penstock.project.templates.words import TemplateProblem
 from penstock.values.intervals import Interval
 from penstock.values.models.axis import SECOND
 from penstock.values.tasks import LANES

@@ -21,8 +21,8 @@ from penstock.project.reading.limits import MAX_FILE_BYTES
 from penstock.project.reading.problems import Notice, Problems
 from penstock.project.reading.toolchain import identity, require_plain_parser
 from penstock.project.templates.context import Ref, ScanContext, TemplateContext
+from penstock.project.templates.lookups import TemplateProblem
 from penstock.project.templates.rendering import STAND_IN, render_model, render_scan
-from penstock.project.templates.words import TemplateProblem
 from penstock.secrets import conceal
 from penstock.values.intervals import Interval
 from penstock.values.models import Graph, IntervalModel, Model, Source

@@ -13,9 +13,9 @@ from penstock.project.queries.analysis import Analysis, Facts, QueryProblem, dig
 from penstock.project.reading.problems import Problems, did_you_mean
 from penstock.project.templates import templates
 from penstock.project.templates.context import RefUse, ScanContext, TemplateContext
+from penstock.project.templates.lookups import TemplateProblem
 from penstock.project.templates.names import names_in_scans, shows_bounds_only, varying
 from penstock.project.templates.rendering import STAND_IN, Inputs, render_model, render_scan
-from penstock.project.templates.words import TemplateProblem
 from penstock.values.models import IntervalModel, Source
 from penstock.values.tasks import LANES
 

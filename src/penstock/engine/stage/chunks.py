@@ -50,21 +50,21 @@ def judge(
         if counted
         else {chunk: new[chunk].rows for chunk in job.chunks}
     )
-    verdicts: dict[Interval, bool | None] = dict.fromkeys(job.chunks, True)
+    different: dict[Interval, bool | None] = dict.fromkeys(job.chunks, True)
     if job.deduplicate:
         for chunk in job.chunks:
-            verdicts[chunk] = _differs(head, chunk, rows[chunk], new.get(chunk), stored.get(chunk))
-    unsure = tuple(sorted(chunk for chunk in job.chunks if verdicts[chunk] is None))
+            different[chunk] = _differs(head, chunk, rows[chunk], new.get(chunk), stored.get(chunk))
+    unsure = tuple(sorted(chunk for chunk in job.chunks if different[chunk] is None))
     places: dict[Interval, IntervalSet] = {}
-    if few := _worth_a_look(job, head, target, files=files, verdicts=verdicts):
+    if few := _worth_a_look(job, head, target, files=files, different=different):
         places = _compared(job, head, target, files=files, chunks=few, storage=storage)
-        verdicts |= {chunk: bool(places[chunk]) for chunk in unsure}
+        different |= {chunk: bool(places[chunk]) for chunk in unsure}
     elif unsure:
         before, after = _digests(spark, job, head, target, files=files, chunks=unsure)
-        verdicts |= {chunk: before[chunk] != after[chunk] for chunk in unsure}
+        different |= {chunk: before[chunk] != after[chunk] for chunk in unsure}
         new |= after
     return tuple(
-        StagedChunk(chunk, rows[chunk], new.get(chunk), verdicts[chunk] is True, places.get(chunk) or None)
+        StagedChunk(chunk, rows[chunk], new.get(chunk), different[chunk] is True, places.get(chunk) or None)
         for chunk in job.chunks
     )
 
@@ -121,7 +121,7 @@ def _worth_a_look(
     target: Target,
     *,
     files: tuple[StagedFile, ...],
-    verdicts: Mapping[Interval, bool | None],
+    different: Mapping[Interval, bool | None],
 ) -> tuple[Interval, ...]:
     """The chunks to compare row by row: the unsure ones, and better those too that are known to differ.
 
@@ -129,9 +129,9 @@ def _worth_a_look(
     """
     if not job.deduplicate:
         return ()
-    unsure = tuple(sorted(chunk for chunk, verdict in verdicts.items() if verdict is None))
+    unsure = tuple(sorted(chunk for chunk, differs in different.items() if differs is None))
     differing = tuple(
-        sorted(chunk for chunk, verdict in verdicts.items() if verdict is not False and _met(head, chunk))
+        sorted(chunk for chunk, differs in different.items() if differs is not False and _met(head, chunk))
     )
     width = len(target.schema.names)
     return next((chunks for chunks in (differing, unsure) if chunks and _few(head, files, chunks, width)), ())

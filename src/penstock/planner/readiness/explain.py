@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock.planner.readiness.batches import lane_orders
-from penstock.planner.readiness.checks import empty_inputs, reason_to_wait, verdicts, why_unbounded
 from penstock.planner.readiness.lanes import LaneWork, lane_work
-from penstock.planner.readiness.observation import Observation, Verdict
+from penstock.planner.readiness.observation import Observation, ReadinessCheck
+from penstock.planner.readiness.waits import empty_inputs, readiness_checks, reason_to_wait, why_unbounded
 from penstock.planner.readiness.words import LANE_WORDS, place, span
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.tasks import LANES, Lane
@@ -21,7 +21,7 @@ class Explanation:
     model: str
     decision: Literal["enqueue", "wait"]
     reason: str
-    verdicts: tuple[Verdict, ...] = ()
+    readiness_checks: tuple[ReadinessCheck, ...] = ()
     chunk: Interval | None = None
     """None: nothing is there that a chunk could be cut from."""
     lane: Lane | None = None
@@ -37,7 +37,7 @@ def explain(seen: Observation, at: int | None = None) -> Explanation:
     chunk = next_chunk(work) if at is None else waiting_at(work, at)
     if chunk is None:
         return Explanation(seen.model.name, "wait", why_nothing(work))
-    return Explanation(seen.model.name, "wait", reason_to_wait(work, chunk), verdicts(work, chunk), chunk)
+    return Explanation(seen.model.name, "wait", reason_to_wait(work, chunk), readiness_checks(work, chunk), chunk)
 
 
 def planned_at(work: LaneWork, at: int) -> tuple[Lane, Interval] | None:
@@ -131,4 +131,4 @@ def _enqueued(work: LaneWork, lane: Lane, chunk: Interval) -> Explanation:
     seen = work.seen
     reason = f"{span(chunk, seen.model.axis)} {LANE_WORDS[lane].chunk} and everything it reads is there"
     choices = work.ready_for(lane).choices(chunk) or ()
-    return Explanation(seen.model.name, "enqueue", reason, verdicts(work, chunk), chunk, lane, choices)
+    return Explanation(seen.model.name, "enqueue", reason, readiness_checks(work, chunk), chunk, lane, choices)

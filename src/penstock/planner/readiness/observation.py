@@ -64,7 +64,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ReadinessCheck:
     """One thing that was looked at for a chunk."""
 
     dependency: str
@@ -82,6 +82,6 @@ class Wait:
     reason: str
     lane: Lane | None = None
     chunk: Interval | None = None
-    verdicts: tuple[Verdict, ...] = ()
+    readiness_checks: tuple[ReadinessCheck, ...] = ()
     permanent: bool = False
     """Nothing will ever fill this unless somebody acts."""

@@ -7,10 +7,10 @@ from dataclasses import replace
 from itertools import islice
 
 from penstock.planner.readiness.batches import CAPS, Caps, lane_orders
-from penstock.planner.readiness.checks import held_words, reason_to_wait, verdicts
 from penstock.planner.readiness.explain import next_chunk, why_nothing
 from penstock.planner.readiness.lanes import LaneWork, frontier, lane_work
 from penstock.planner.readiness.observation import Observation, Wait
+from penstock.planner.readiness.waits import held_words, readiness_checks, reason_to_wait
 from penstock.planner.readiness.words import place, span, spans
 from penstock.values.intervals import MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.values.tasks import LANES, Lane, Order
@@ -50,10 +50,10 @@ def recheck(seen: Observation, order: Order) -> Order | Wait:
         return Wait(seen.model.name, f"up to date: {spans(order.scope, axis)} is covered", order.lane)
     for chunk in order.chunks:
         if why := _objection(work, chunk, order.lane):
-            return Wait(seen.model.name, why, order.lane, chunk, verdicts(work, chunk))
+            return Wait(seen.model.name, why, order.lane, chunk, readiness_checks(work, chunk))
     if (gap := _gap_below(work, order)) is not None:
         why = f"in strict order (allow_gap_skipping is false): what lies below {place(gap.start, axis)} comes first"
-        return Wait(seen.model.name, why, order.lane, gap, verdicts(work, gap))
+        return Wait(seen.model.name, why, order.lane, gap, readiness_checks(work, gap))
     if _holds(work, order):
         return order
     fresh = {work.ready_for(order.lane).choices(chunk) for chunk in order.chunks}
@@ -99,19 +99,19 @@ def _waits(work: LaneWork, *, moving: bool) -> Iterator[Wait]:
         if chunk is None:
             yield Wait(name, why_nothing(work))
         else:
-            yield Wait(name, reason_to_wait(work, chunk), "forward", chunk, verdicts(work, chunk))
+            yield Wait(name, reason_to_wait(work, chunk), "forward", chunk, readiness_checks(work, chunk))
     if seen.cancelled:
         yield Wait(name, held_words(name, seen.cancelled, axis))
     if failed := seen.failed - seen.cancelled:
         yield Wait(name, f"failed: {spans(failed, axis)} is not tried again until its cause is fixed")
     if seen.stale and (stale := seen.stale - work.repair - work.busy):
         last = Interval(*stale.edges[-2:])
-        yield Wait(name, f"stale: {reason_to_wait(work, last)}", "repair", last, verdicts(work, last))
+        yield Wait(name, f"stale: {reason_to_wait(work, last)}", "repair", last, readiness_checks(work, last))
     if permanent := _permanent(work):
         yield Wait(name, f"backfill is off, so nothing will fill {spans(permanent, axis)}", "backfill", permanent=True)
     elif (blocked := _newest_blocked(work)) is not None:
         why = f"gap {span(blocked, axis)}: {reason_to_wait(work, blocked)}"
-        yield Wait(name, why, "backfill", blocked, verdicts(work, blocked))
+        yield Wait(name, why, "backfill", blocked, readiness_checks(work, blocked))
 
 
 def _newest_blocked(work: LaneWork) -> Interval | None:

@@ -1,4 +1,4 @@
-"""Which rules must the new rows of a model keep?"""
+"""Which rules must the new rows of a model keep? The shapes of their keys are `CHECK_SHAPES` in `keys.py`."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.parsers.spark import SparkParser
 
-from penstock.project.queries.functions import AGGREGATES, GENERATORS, ROW_WISE, WINDOWED
+from penstock.project.queries.shareable_functions import AGGREGATES, GENERATORS, ROW_WISE, WINDOWED
 from penstock.project.reading.depth import deep
 from penstock.project.templates.rendering import STAND_IN
 from penstock.values.intervals import Interval

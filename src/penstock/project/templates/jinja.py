@@ -24,10 +24,10 @@ from penstock.project.reading.limits import (
     too_deep,
 )
 from penstock.project.reading.problems import did_you_mean
+from penstock.project.templates.lookups import Mistake, TemplateProblem
 from penstock.project.templates.outline import Outline, Use
 from penstock.project.templates.printed import only_printed
 from penstock.project.templates.sandbox import BUDGET, BUILTIN, OWN, Guard, Sandbox
-from penstock.project.templates.words import Mistake, TemplateProblem
 
 _SCOPES: tuple[type[nodes.Node], ...] = (
     nodes.For, nodes.Assign, nodes.AssignBlock, nodes.Macro, nodes.CallBlock, nodes.With, nodes.Block, nodes.Import,

@@ -15,8 +15,8 @@ from typing import Literal
 from penstock.project.keys.settings import KINDS, Kind, Settings
 from penstock.project.reading.documents import Plain
 from penstock.project.templates.context import ChunkQuery, ScanQuery
+from penstock.project.templates.lookups import Missing, Mistake, Names, Span
 from penstock.project.templates.outline import Outline
-from penstock.project.templates.words import Missing, Mistake, Names, Span
 from penstock.values.intervals import Interval
 from penstock.values.models import IntervalModel, Model
 from penstock.values.models.axis import SECOND

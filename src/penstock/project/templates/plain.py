@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.project.reading.limits import MAX_CHARACTERS, line_of, long_number, too_deep
+from penstock.project.templates.lookups import Names
 from penstock.project.templates.names import TABLE
 from penstock.project.templates.outline import Outline, Use
-from penstock.project.templates.words import Names
 
 _TEXT = r"""'[^'"\\{}\n]*'|"[^'"\\{}\n]*\""""
 _PRINTED = re.compile(

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from penstock.project.keys.names import UnresolvedName, resolve
 from penstock.project.templates.context import ChunkQuery, Ref, RefUse, ScanContext, ScanQuery, TemplateContext
+from penstock.project.templates.lookups import Mistake
 from penstock.project.templates.names import values_given
-from penstock.project.templates.words import Mistake
 from penstock.values.intervals import Interval
 
 STAND_IN = Interval(3_905_718_264_530_917_000, 6_402_915_873_061_428_000)

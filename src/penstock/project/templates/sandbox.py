@@ -23,7 +23,7 @@ from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 from penstock.project.reading.limits import MAX_CHARACTERS, MAX_RENDER_SECONDS
-from penstock.project.templates.words import MAX_STEPS
+from penstock.project.templates.lookups import MAX_STEPS
 
 OWN = "self_"
 """Jinja keeps `self` for its own blocks, so the name is rewritten before it is compiled."""

@@ -1,7 +1,7 @@
 """What differs by the format of a source?
 
 Spark reads a source of any format that it knows. A format whose log tells its snapshots has a row here, and a reader of
-that log in `engine/observe/source_log.py`.
+that log in `engine/observe/<format>_log.py`, which gives what `engine/observe/source_log.py` `SourceLog` asks for.
 """
 
 from __future__ import annotations

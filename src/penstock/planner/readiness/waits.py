@@ -1,21 +1,21 @@
-"""What was looked at for one chunk, and what does it wait for?"""
+"""Why a chunk waits: what was checked for it, and what is missing."""
 
 from __future__ import annotations
 
 from penstock.planner.readiness.lanes import LaneWork
-from penstock.planner.readiness.observation import Verdict
+from penstock.planner.readiness.observation import ReadinessCheck
 from penstock.planner.readiness.ready import Availability, optional
 from penstock.planner.readiness.words import length, place, span, spans
 from penstock.values.intervals import MAX_POSITION, Interval, IntervalSet
 
 
-def verdicts(work: LaneWork, chunk: Interval) -> tuple[Verdict, ...]:
-    """One verdict per member of each dependency group, then those about the model's own settings."""
-    checks: list[Verdict] = []
+def readiness_checks(work: LaneWork, chunk: Interval) -> tuple[ReadinessCheck, ...]:
+    """One check per member of each dependency group, then those about the model's own settings."""
+    checks: list[ReadinessCheck] = []
     for group in work.ready_at(chunk).groups:
         chosen = False
         for offer in group:
-            checks.append(_verdict(offer, group, chunk, work.seen.model.axis, passed_over=chosen))
+            checks.append(_readiness_check(offer, group, chunk, work.seen.model.axis, passed_over=chosen))
             chosen = chosen or checks[-1].ok
     return (*checks, *_own(work, chunk))
 
@@ -146,9 +146,9 @@ def _waiting(group: tuple[Availability, ...], whys: list[str]) -> str:
     return f"waiting for one of {', '.join(offer.dependency.model for offer in group)}: {each}"
 
 
-def _verdict(
+def _readiness_check(
     offer: Availability, group: tuple[Availability, ...], chunk: Interval, axis: str, *, passed_over: bool
-) -> Verdict:
+) -> ReadinessCheck:
     name, kind = offer.dependency.model, offer.input.kind
     if kind == "lookup":
         rule, value = "is there", "there" if offer.counted else offer.input.why_empty or "nothing yet"
@@ -158,10 +158,10 @@ def _verdict(
         rule, value = f"covers {span(offer.need(chunk), axis)}", _value(offer, chunk, axis)
     if offer.covers(chunk):
         why = "it does, but an earlier member is used" if passed_over else "it does"
-        return Verdict(name, rule, value, True, why)
+        return ReadinessCheck(name, rule, value, True, why)
     if optional(group):
-        return Verdict(name, rule, value, True, "optional: not waited for")
-    return Verdict(name, rule, value, False, _lacking(offer, chunk, axis))
+        return ReadinessCheck(name, rule, value, True, "optional: not waited for")
+    return ReadinessCheck(name, rule, value, False, _lacking(offer, chunk, axis))
 
 
 def _value(offer: Availability, chunk: Interval, axis: str) -> str:
@@ -198,17 +198,17 @@ def _lacking(offer: Availability, chunk: Interval, axis: str) -> str:
     return f"{span(lacking, axis)} is not built yet, or is being recomputed"
 
 
-def _own(work: LaneWork, chunk: Interval) -> tuple[Verdict, ...]:
+def _own(work: LaneWork, chunk: Interval) -> tuple[ReadinessCheck, ...]:
     model, high = work.seen.model, work.ready.high
     checks = []
     if model.limits.min is not None or model.limits.max is not None:
         low = "the beginning" if model.limits.min is None else place(model.limits.min, model.axis)
         top = "the end" if model.limits.max is None else place(model.limits.max, model.axis)
         why = _outside(work, chunk)
-        checks.append(Verdict(model.name, "within limits", f"{low} to {top}", not why, why or "it is"))
+        checks.append(ReadinessCheck(model.name, "within limits", f"{low} to {top}", not why, why or "it is"))
     if model.fill.buffer and high is not None:
         ok = chunk.end <= high
         rule = f"stays {length(model.fill.buffer, model.axis)} behind its inputs"
         why = "it does" if ok else f"may go up to {place(high, model.axis)} now"
-        checks.append(Verdict(model.name, rule, f"up to {place(high, model.axis)}", ok, why))
+        checks.append(ReadinessCheck(model.name, rule, f"up to {place(high, model.axis)}", ok, why))
     return tuple(checks)

@@ -1,4 +1,4 @@
-"""Which names can a template speak of, and what does it say when one is wrong?"""
+"""How a template looks a name up, and what it is told when there is none. The names themselves are in `names.py`."""
 
 from __future__ import annotations
 
