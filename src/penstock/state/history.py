@@ -60,7 +60,7 @@ class History:
         by_task: dict[int, list[AttemptRecord]] = {task: [] for task in tasks}
         for attempt in self._database.rows("attempts", attempt_record, tasks=list(by_task)):
             by_task[attempt.task].append(attempt)
-        return {task: tuple(made) for task, made in by_task.items()}
+        return {task: tuple(attempts) for task, attempts in by_task.items()}
 
     def keep_log(self, lease: Lease, text: str) -> None:
         """The last lines that an attempt logged; also when it has ended, or was lost: the row is that of its own."""
@@ -110,13 +110,13 @@ def _last_words(rows: Sequence[_Row]) -> Iterator[tuple[_Row, IntervalSet]]:
 
 
 def _unhidden(group: Sequence[_Row]) -> list[tuple[_Row, IntervalSet]]:
-    said, found = NOTHING, []
+    said, parts = NOTHING, []
     for row in sorted(group, key=lambda row: row.id, reverse=True):
         whole = IntervalSet((row.range.start, row.range.end))
         if left := whole - said:
-            found.append((row, left))
+            parts.append((row, left))
         said |= whole
-    return sorted(found, key=lambda one: one[0].range)
+    return sorted(parts, key=lambda part: part[0].range)
 
 
 def _task(

@@ -30,7 +30,7 @@ class Projects:
         self, revision: str, bundle: bytes, manifest: Mapping[str, object], definitions: Sequence[Definition]
     ) -> tuple[Change, ...]:
         """Make `revision` the active one. A new one may have put right what failed, so nothing is held any more."""
-        database, names = self._database, [one.name for one in definitions]
+        database, names = self._database, [definition.name for definition in definitions]
         with database.transaction():
             database.run("lock_apply")
             todo = _moves(database, definitions)
@@ -43,7 +43,7 @@ class Projects:
             database.run("insert_revision", hash=revision, bundle=bundle, manifest=Jsonb(dict(manifest)))
             _store_models(database, definitions)
             for move in todo:
-                _take(database, move, {one.name: one for one in definitions}, revision)
+                _take(database, move, {definition.name: definition for definition in definitions}, revision)
             database.run("close_invalidations", invalidations=None)
             write_schedules(database, definitions)
             Control(database).go_on_all(names)
@@ -93,25 +93,29 @@ def _store_models(database: Database, definitions: Sequence[Definition]) -> None
     hashes = lineages(definitions)
     rows: list[dict[str, object]] = [
         {
-            "id": one.name,
-            "type": one.type,
-            "lineage": hashes[one.name],
-            "axis": one.axis,
-            "position": one.position,
-            "config": Jsonb(dict(one.config)),
-            "max_inflight": one.max_inflight,
-            "retries": one.retries,
+            "id": definition.name,
+            "type": definition.type,
+            "lineage": hashes[definition.name],
+            "axis": definition.axis,
+            "position": definition.position,
+            "config": Jsonb(dict(definition.config)),
+            "max_inflight": definition.max_inflight,
+            "retries": definition.retries,
         }
-        for one in definitions
+        for definition in definitions
     ]
     database.run(
         "forget_changed_sources", models=[row["id"] for row in rows], lineages=[row["lineage"] for row in rows]
     )
     database.run_many("upsert_model", rows)
     # the edges of removed models stay: news from their parents still marks the tables that they keep
-    database.run("delete_edges", models=[one.name for one in definitions])
+    database.run("delete_edges", models=[definition.name for definition in definitions])
     columns = ("child", "parent", "group_no", "ordinal", "before_pos", "after_pos", "optional")
-    edges = [dict(zip(columns, (one.name, *edge), strict=True)) for one in definitions for edge in one.edges]
+    edges = [
+        dict(zip(columns, (definition.name, *edge), strict=True))
+        for definition in definitions
+        for edge in definition.edges
+    ]
     database.run_many("insert_edge", edges)
 
 

@@ -31,10 +31,10 @@ def prune(database: Database, retention_seconds: float, step_rows: int = STEP_RO
 
 
 def _prune_coverage(database: Database, retention_seconds: float, step_rows: int) -> None:
-    found = database.values("overlapped_rows", int, retention_seconds=retention_seconds)
-    for at in range(0, len(found), step_rows):
+    overlapped = database.values("overlapped_rows", int, retention_seconds=retention_seconds)
+    for at in range(0, len(overlapped), step_rows):
         with database.transaction():
-            frontiers = database.values("prune_coverage", int, rows=found[at : at + step_rows])
+            frontiers = database.values("prune_coverage", int, rows=overlapped[at : at + step_rows])
             if frontiers:
                 database.run("prune_frontiers", frontiers=frontiers)
 

@@ -21,7 +21,7 @@ from penstock.values.records import (
 )
 from penstock.values.tasks import Lane
 
-_HEAD_FIELDS = tuple(one.name for one in fields(GenerationHead))
+_HEAD_FIELDS = tuple(column.name for column in fields(GenerationHead))
 
 
 FORGET_SECONDS = 600.0
@@ -119,7 +119,9 @@ class Views:
             heads = database.rows("world_generations", GenerationHead, since=memory.horizon, models=None)
             changed = _held(database, heads, memory.folds)
             generations = memory.generations | changed
-            generations = {no: one for no, one in generations.items() if one.state in ("building", "current")}
+            generations = {
+                no: generation for no, generation in generations.items() if generation.state in ("building", "current")
+            }
             tasks = _changed_tasks(database, memory, moment, generations, dead_since)
             seen = _seen(database, moment, generations, None)
         doing: dict[int, _Doing] = {}
@@ -163,7 +165,7 @@ def _moment(database: Database, memory: Memory, dead_since: datetime | None) -> 
 
 def _over(memory: Memory, now: datetime) -> set[int]:
     """Generations some of whose holds have ended since."""
-    return {no for no, one in memory.doing.items() if one.until is not None and one.until <= now}
+    return {no for no, doing in memory.doing.items() if doing.until is not None and doing.until <= now}
 
 
 def _held(database: Database, heads: Sequence[GenerationHead], folds: dict[int, Fold]) -> dict[int, Generation]:
@@ -207,12 +209,12 @@ def _covered_again(
     database: Database, known: Mapping[int, _Doing], folds: Mapping[int, Fold]
 ) -> dict[int, IntervalSet]:
     """Where rows that came since have covered what tasks failed at."""
-    grown = [no for no, one in known.items() if one.ended and folds[no].through != one.through]
+    grown = [no for no, doing in known.items() if doing.ended and folds[no].through != doing.through]
     if not grown:
         return {}
     through = [known[no].through for no in grown]
-    found = database.rows("covered_after", _Covered, generations=grown, through=through)
-    again = {one.generation: known[one.generation].ended & one.ranges for one in found}
+    rows = database.rows("covered_after", _Covered, generations=grown, through=through)
+    again = {row.generation: known[row.generation].ended & row.ranges for row in rows}
     return {no: where for no, where in again.items() if where}
 
 
@@ -224,15 +226,15 @@ def _merged(known: Sequence[_Task], changed: Mapping[int, _Task], dead_since: da
     """`known` with what changed of it, newest first; of those that ended alike the last one speaks for all."""
     standing = [task for task in (*known, *changed.values()) if changed.get(task.id, task) is task]
     newest_first = sorted((task for task in standing if task.counts(dead_since)), key=lambda task: -task.id)
-    found: list[_Task] = []
+    tasks: list[_Task] = []
     spoken: set[tuple[str, IntervalSet]] = set()
     for task in newest_first:
         if not task.ended:
-            found.append(task)
+            tasks.append(task)
         elif (task.state, task.ranges) not in spoken:
             spoken.add((task.state, task.ranges))
-            found.append(task)
-    return tuple(found)
+            tasks.append(task)
+    return tuple(tasks)
 
 
 def _tasks(database: Database, generations: Iterable[int], dead_since: datetime | None) -> dict[int, tuple[_Task, ...]]:
@@ -252,9 +254,11 @@ def _seen(
     database: Database, moment: _Moment, generations: Mapping[int, Generation], models: Sequence[str] | None
 ) -> StateView:
     """All but the work, which takes longer to think about than a transaction may be idle."""
-    current = {one.model: one for one in generations.values() if one.state == "current"}
-    working = current | {one.model: one for one in generations.values() if one.state == "building"}
-    numbers = [one.no for one in working.values()]
+    current = {generation.model: generation for generation in generations.values() if generation.state == "current"}
+    working = current | {
+        generation.model: generation for generation in generations.values() if generation.state == "building"
+    }
+    numbers = [generation.no for generation in working.values()]
     sources = database.rows("world_sources", SourceRecord, models=models)
     schedules = database.rows("world_schedules", ScheduleRecord) if models is None else []
     suspended = database.rows("world_suspensions", SuspensionRecord, generations=numbers)
@@ -269,14 +273,14 @@ def _seen(
         events=moment.events,
         schedules=tuple(schedules),
         reopened=reopened(database, working.values()),
-        suspended={one.model: one for one in suspended},
+        suspended={suspension.model: suspension for suspension in suspended},
     )
 
 
 def _holding(head: GenerationHead, fold: Fold) -> Generation:
     # not asdict: it copies every value deeply, which takes longer than reading 500 of them
-    kept = {name: getattr(head, name) for name in _HEAD_FIELDS}
-    return Generation(**kept, covered=fold.covered, stale=fold.stale)
+    values = {name: getattr(head, name) for name in _HEAD_FIELDS}
+    return Generation(**values, covered=fold.covered, stale=fold.stale)
 
 
 def _doing(tasks: tuple[_Task, ...], dead_since: datetime | None, now: datetime, through: int) -> _Doing:
@@ -289,7 +293,11 @@ def _doing(tasks: tuple[_Task, ...], dead_since: datetime | None, now: datetime,
     failed = _union(left for _, left in dead)
     states = [task.state for task in active]
     errors = (task.error for task in tasks if task.error and (task.state == "retrying" or task.ranges & failed))
-    held = [one for one in left_over if (until := one[0].held_until) and (dead_since is not None or until > now)]
+    held = [
+        (task, left)
+        for task, left in left_over
+        if (until := task.held_until) and (dead_since is not None or until > now)
+    ]
     work = Work(
         in_flight=in_flight,
         dead=_union(left for _, left in held),
@@ -313,4 +321,4 @@ def _unreplaced(ended: Iterable[_Task], in_flight: IntervalSet) -> list[tuple[_T
 
 
 def _union(sets: Iterable[IntervalSet]) -> IntervalSet:
-    return IntervalSet.of(part for one in sets for part in one)
+    return IntervalSet.of(part for ranges in sets for part in ranges)

@@ -90,9 +90,9 @@ class Database:
         with speaking(), self.ready().cursor(row_factory=kwargs_row(make)) as cursor:
             return cursor.execute(statement(name), values).fetchall()
 
-    def one(self, name: str, make: Callable[..., T], /, **values: object) -> T | None:
-        found = self.rows(name, make, **values)
-        return found[0] if found else None
+    def row(self, name: str, make: Callable[..., T], /, **values: object) -> T | None:
+        rows = self.rows(name, make, **values)
+        return rows[0] if rows else None
 
     def values(self, name: str, kind: type[T], /, **values: object) -> list[T]:
         """The only column."""
@@ -100,8 +100,8 @@ class Database:
             return [value for value in cursor.execute(statement(name), values) if isinstance(value, kind)]
 
     def value(self, name: str, kind: type[T], /, **values: object) -> T | None:
-        found = self.values(name, kind, **values)
-        return found[0] if found else None
+        column = self.values(name, kind, **values)
+        return column[0] if column else None
 
     def run(self, name: str, /, **values: object) -> int:
         """Execute, and say how many rows it touched."""

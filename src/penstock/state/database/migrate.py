@@ -32,8 +32,10 @@ class Applied:
 
 def migrations(folder: Traversable | None = None) -> tuple[Migration, ...]:
     folder = folder or files("penstock.state").joinpath("migrations")
-    found = (file for file in folder.iterdir() if file.name.endswith(".sql"))
-    return tuple(sorted(Migration(file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")) for file in found))
+    sql_files = (file for file in folder.iterdir() if file.name.endswith(".sql"))
+    return tuple(
+        sorted(Migration(file.name.removesuffix(".sql"), file.read_text(encoding="utf-8")) for file in sql_files)
+    )
 
 
 def pending(known: Sequence[Migration], applied: Sequence[Applied]) -> tuple[Migration, ...]:
@@ -61,7 +63,8 @@ def check(database: Database) -> None:
     """That nothing is pending."""
     if waiting := pending(migrations(), _applied(database)):
         raise StateError(
-            f"the state database lacks {', '.join(one.name for one in waiting)}", hint="run `penstock migrate`"
+            f"the state database lacks {', '.join(migration.name for migration in waiting)}",
+            hint="run `penstock migrate`",
         )
 
 
@@ -75,11 +78,11 @@ def migrate(database: Database, known: Sequence[Migration] | None = None) -> tup
         database.run("lock_migrations", schema=database.schema)
         _prepare(database)
         waiting = pending(known, _applied(database))
-        for one in waiting:
+        for migration in waiting:
             with speaking():
-                database.connection.execute(one.text.encode(), prepare=False)
-            database.run("record_migration", name=one.name, hash=one.hash)
-    return tuple(one.name for one in waiting)
+                database.connection.execute(migration.text.encode(), prepare=False)
+            database.run("record_migration", name=migration.name, hash=migration.hash)
+    return tuple(migration.name for migration in waiting)
 
 
 def _prepare(database: Database) -> None:

@@ -46,7 +46,7 @@ class Attempts:
     def publishing(self, lease: Lease) -> Iterator[Publication]:
         """Lock the generation, fence the task, and commit what the caller recorded; nothing recorded, nothing kept."""
         with suppress(_NothingRecorded), self._database.transaction():
-            head = self._database.one("lock_generation_head", GenerationHead, generation=lease.generation)
+            head = self._database.row("lock_generation_head", GenerationHead, generation=lease.generation)
             fence(self._database, lease)
             assert head is not None  # noqa: S101  the task refers to it
             publication = Publication(head, self._database, lease)
@@ -58,7 +58,7 @@ class Attempts:
 
     def completed(self, lease: Lease) -> AttemptRecord | None:
         """How this very attempt ended, for a worker that lost the answer; None while it is open."""
-        return self._database.one(
+        return self._database.row(
             "completed_attempt", attempt_record, task=lease.task, attempt=lease.attempt, token=lease.token
         )
 

@@ -70,7 +70,7 @@ class Events:
             event: _Event | None = None
             try:
                 with self._database.transaction():
-                    event = self._database.one("next_event", _Event)
+                    event = self._database.row("next_event", _Event)
                     if event is None:
                         return handled
                     _handle(self._database, event, affected)
@@ -85,7 +85,7 @@ class Events:
 
     def last_change(self, model: str, ranges: IntervalSet) -> InputChange | None:
         """The newest change of a source there that its log has shown; None when it has shown none."""
-        return self._database.one("last_change", InputChange, model=model, ranges=ranges)
+        return self._database.row("last_change", InputChange, model=model, ranges=ranges)
 
     def ask_consumers(
         self,
@@ -118,7 +118,7 @@ class Events:
 
     def _would_ask(self, wish: Invalidation, reach: Mapping[str, IntervalSet]) -> ConsumerImpact:
         with self._database.looking():
-            known = self._database.one("known_invalidation", Recorded, model=wish.news.model, key=wish.key)
+            known = self._database.row("known_invalidation", Recorded, model=wish.news.model, key=wish.key)
             if known is not None:
                 return ConsumerImpact(known.id, {}, known)
             return _asking(self._database, wish, reach, "kept_consumers")[0]

@@ -52,7 +52,7 @@ class Generations:
     def holding(self, generation: int) -> Iterator[IntervalSet]:
         """What the generation covers, which nobody changes meanwhile."""
         with self._database.transaction():
-            self._database.one("lock_generation_head", GenerationHead, generation=generation)
+            self._database.row("lock_generation_head", GenerationHead, generation=generation)
             yield folding.read(self._database, [generation], {})[generation].covered
 
     def forget_table(self, generation: int, expected: int) -> None:
@@ -68,7 +68,7 @@ class Generations:
         """
         database = self._database
         with suppress(_NothingRecorded), database.transaction():
-            head = database.one("lock_generation_head", GenerationHead, generation=generation)
+            head = database.row("lock_generation_head", GenerationHead, generation=generation)
             if head is None or head.state not in ("building", "current"):
                 raise StateError(
                     f"generation {generation} is not worked on",

@@ -127,7 +127,7 @@ def known_wish(database: Database, model: str, key: str | None) -> Recorded | No
     if key is None:
         return None
     database.run("lock_key", model=model, key=key)
-    return database.one("known_invalidation", Recorded, model=model, key=key)
+    return database.row("known_invalidation", Recorded, model=model, key=key)
 
 
 def note(database: Database, wish: Invalidation) -> None:

@@ -74,7 +74,7 @@ class Reopenings:
 
     def since(self, generation: int, scope: IntervalSet) -> Reopened | None:
         """Since when some of `scope` is to be computed again; None when nobody asks for any of it."""
-        asked = self._database.one("reopened_in", _Since, generation=generation, scope=scope)
+        asked = self._database.row("reopened_in", _Since, generation=generation, scope=scope)
         return None if asked is None else Reopened(asked.since, asked.gathers, asked.latest)
 
 

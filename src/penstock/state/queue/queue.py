@@ -93,15 +93,15 @@ class Queue:
             # how many tasks of a model run is only known when nobody else starts one
             self._database.run("lock_claim")
             names = None if models is None else sorted(models)
-            found = self._database.one("claim", _Claimed, worker=worker, models=names, lease_seconds=LEASE_SECONDS)
-        return found.lease if found else None
+            claimed = self._database.row("claim", _Claimed, worker=worker, models=names, lease_seconds=LEASE_SECONDS)
+        return claimed.lease if claimed else None
 
     def unheard_claim(self, worker: str, held: Collection[int]) -> Lease | None:
         """A task that this worker claimed without hearing the answer; `held` are those it knows of."""
         with self._database.transaction():
             self._database.run("lock_claim")  # the claim in doubt may not have ended yet
-            found = self._database.one("unheard_claim", _Claimed, worker=worker, held=list(held))
-        return found.lease if found else None
+            claimed = self._database.row("unheard_claim", _Claimed, worker=worker, held=list(held))
+        return claimed.lease if claimed else None
 
     def release(self, lease: Lease, reason: str) -> None:
         """Give a task back that turned out not to be ready: no failure, no budget used; it may be planned anew."""

@@ -14,16 +14,21 @@ from penstock.values.tasks import Lane
 def due_slots(schedules: Iterable[ScheduleRecord], now: datetime) -> tuple[Slot, ...]:
     """At most one slot per lane, however many were missed; `@every` goes on from the slot itself and never drifts."""
     return tuple(
-        Slot(one.model, one.lane, one.next_at, following(parse(one.spec), now, anchor=one.next_at))
-        for one in schedules
-        if one.next_at <= now
+        Slot(
+            schedule.model,
+            schedule.lane,
+            schedule.next_at,
+            following(parse(schedule.spec), now, anchor=schedule.next_at),
+        )
+        for schedule in schedules
+        if schedule.next_at <= now
     )
 
 
 def write_schedules(database: Database, definitions: Sequence[Definition]) -> None:
     """Let exactly these cadences stand; one that is new or different starts counting now."""
     # sorted: rows are locked in the order in which schedulers take slots
-    wanted = sorted((one.name, lane, spec) for one in definitions for lane, spec in one.schedules)
+    wanted = sorted((definition.name, lane, spec) for definition in definitions for lane, spec in definition.schedules)
     database.run("keep_schedules", models=[model for model, _, _ in wanted], lanes=[lane for _, lane, _ in wanted])
     now = database.value("present", datetime)
     assert now is not None  # noqa: S101  the clock always answers

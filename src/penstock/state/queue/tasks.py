@@ -42,11 +42,11 @@ def lock_active(
     database: Database, *, task: int | None = None, model: str | None = None, generations: Sequence[int] = ()
 ) -> list[int]:
     """Hold all active tasks of these; nobody can add one meanwhile, if the caller holds their generations."""
-    found: list[int] = []
+    locked: list[int] = []
     # a statement does not see what others commit while it waits for them: the halves of a task that was just split, or
     # the attempt of one that was just claimed
-    while found != (
+    while locked != (
         active := database.values("lock_active_tasks", int, task=task, model=model, generations=list(generations))
     ):
-        found = active
-    return found
+        locked = active
+    return locked

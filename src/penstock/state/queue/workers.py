@@ -51,9 +51,9 @@ class Workers:
     def heartbeat(self, leases: Collection[Lease], worker: str | None = None) -> tuple[Lease, ...]:
         """Extend the leases and the life of `worker`; those that could not be extended are somebody else's now."""
         self._renew()
-        kept: list[UUID] = []
+        extended: list[UUID] = []
         if leases:
-            kept = self._database.values(
+            extended = self._database.values(
                 "heartbeat",
                 UUID,
                 tasks=[lease.task for lease in leases],
@@ -65,7 +65,7 @@ class Workers:
             silent = self._database.values("silent_workers", str, workers=sorted(living), seconds=SILENT_SECONDS)
             self._database.run("beat_workers", workers=sorted(living))
             self._absolve(silent)
-        return tuple(lease for lease in leases if lease.token not in kept)
+        return tuple(lease for lease in leases if lease.token not in extended)
 
     def _absolve(self, heard_of: Sequence[str]) -> None:
         """What died only because these seemed to be lost is planned again."""

@@ -16,11 +16,11 @@ select set_config('statement_timeout', '0', true), set_config('lock_timeout', '0
 
 -- name: has_schema
 -- `if not exists` would ask for the right to create schemas even when there is nothing to create.
-select exists (select from pg_namespace where nspname = %(schema)s) as found;
+select exists (select from pg_namespace where nspname = %(schema)s) as is_there;
 
 -- name: has_migration_table
 -- Asked without an error, so that it works inside a transaction.
-select to_regclass('migration') is not null as found;
+select to_regclass('migration') is not null as is_there;
 
 -- name: applied_migrations
 -- In the order of their names, which is the order they were applied in.

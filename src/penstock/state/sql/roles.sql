@@ -1,6 +1,6 @@
 -- name: has_role
 -- By its exact name, as it is stored.
-select exists (select from pg_roles where rolname = %(role)s) as found;
+select exists (select from pg_roles where rolname = %(role)s) as is_there;
 
 -- name: reader_grants
 -- Statements to run one after the other. The last two are about tables and functions that the same owner makes later.

@@ -6,8 +6,8 @@ select clock() as present;
 -- What the revision no longer asks for fires no more.
 delete from schedule s
 where not exists (
-  select from unnest(%(models)s::text[], %(lanes)s::text[]) as kept (model, lane)
-  where kept.model = s.model and kept.lane = s.lane
+  select from unnest(%(models)s::text[], %(lanes)s::text[]) as wanted (model, lane)
+  where wanted.model = s.model and wanted.lane = s.lane
 );
 
 -- name: upsert_schedule

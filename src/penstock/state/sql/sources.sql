@@ -28,10 +28,10 @@ where s.snapshot is not distinct from %(expected_snapshot)s::bigint
 -- that are not due are not even locked, and all take the others in one order.
 insert into source as s (model, columns, looked_at)
 select m.id, '{}', clock()
-from jsonb_each_text(%(every_seconds)s) as asked (model, seconds) join model m on m.id = asked.model
+from jsonb_each_text(%(every_seconds)s) as wanted (model, seconds) join model m on m.id = wanted.model
 where not exists (
   select from source known
-  where known.model = m.id and known.looked_at > clock() - make_interval(secs => asked.seconds::double precision)
+  where known.model = m.id and known.looked_at > clock() - make_interval(secs => wanted.seconds::double precision)
 )
 order by m.id
 on conflict (model) do update set looked_at = excluded.looked_at

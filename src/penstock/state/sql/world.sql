@@ -45,29 +45,29 @@ with ended as materialized (
   where generation = any (%(generations)s) and (state = 'dead' or (state = 'cancelled' and held_until is not null))
     and (%(dead_since)s::timestamptz is null or finished_at >= %(dead_since)s::timestamptz)
   order by generation, state, ranges, id desc
-), told as materialized (
+), chosen as materialized (
   select id from ended
   union all
   select id from task where generation = any (%(generations)s) and state in ('queued', 'running', 'retrying')
 )
--- include: told_tasks
+-- include: chosen_tasks
 
 -- name: changed_tasks
 -- The same of the tasks that changed since a look, whatever became of them, and of those with these ids.
-with told as materialized (
+with chosen as materialized (
   select id from task where changed >= %(since)s::xid8 and generation = any (%(generations)s)
   union
   select unnest(%(ids)s::bigint[])
 )
--- include: told_tasks
+-- include: chosen_tasks
 
--- part: told_tasks
+-- part: chosen_tasks
 -- Looked up one by one: they are few, and the planner does not know it.
 select t.id, t.generation, t.state, t.lane, t.ranges,
   coalesce(since.covered, '{}'::int8multirange) as covered_since, last.error,
   case when t.held_until = 'infinity' then '9999-01-01'::timestamptz else t.held_until end as held_until,
   t.finished_at
-from told cross join lateral (select * from task where id = told.id offset 0) t
+from chosen cross join lateral (select * from task where id = chosen.id offset 0) t
 left join lateral (
   select range_agg(c.range) as covered from coverage c
   where t.state in ('dead', 'cancelled') and c.kind = 'cover' and c.span && t.claim_range and c.at >= t.finished_at
