@@ -14,7 +14,7 @@ from penstock.project.keys import values
 from penstock.project.reading.problems import Notice
 from penstock.values.models import Graph, IntervalModel, Model, Source
 
-_KINDS: Mapping[str, type[Model]] = {"source": Source, "interval": IntervalModel}
+KINDS: Mapping[str, type[Model]] = {"source": Source, "interval": IntervalModel}
 _OWN_ENV = "own_env"
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ def _model_read(record: dict[str, Any], project_env: Mapping[str, str], environ:
     entries["env"] = {**project_env, **{name: values.expanded(text, environ) for name, text in own.items()}}
     if entries.get("location") is not None:
         entries["location"] = values.expanded(entries["location"], environ)
-    return value_of(_KINDS[entries["type"]], entries)
+    return value_of(KINDS[entries["type"]], entries)
 
 
 def plain(value: object) -> object:

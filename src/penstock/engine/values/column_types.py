@@ -1,6 +1,7 @@
 """Which types may a column have, and what is there to know about each of them?
 
-This is the only list. A new type is an entry in `COLUMN_TYPES`, and a class when it behaves as no other does; whoever
+This is the only list of column types that can be stored. They are types of the Delta protocol: other readers must
+know them too. A new type is an entry in `COLUMN_TYPES`, and a class when it behaves as no other does; whoever
 wants to know something that differs by type asks here. Arrow is imported where its types are made, and not before:
 looking at a log needs none.
 """
