@@ -18,7 +18,7 @@ from penstock.answers.history import task_rows
 from penstock.answers.pairs import listed
 from penstock.answers.query import query
 from penstock.answers.status import status
-from penstock.answers.verify import verify, verify_rows
+from penstock.answers.verify import Verified, verify
 from penstock.errors import UnknownModelError, UsageError
 from penstock.project.templates.names import TABLE
 from penstock.runtime.place.workspace import Workspace
@@ -301,6 +301,13 @@ def test_of_many_partitions_the_first_are_named_and_all_are_counted(tmp_path: Pa
     assert (late["state"], asked["state"]) == ("repaired", "repaired")
 
 
+def models_of(verified: Verified) -> list[dict[str, object]]:
+    """As the JSON has them."""
+    models = verified.as_json()["models"]
+    assert isinstance(models, list)
+    return models
+
+
 def test_verify_tells_wrong_from_behind(tmp_path: Path, dsn: str) -> None:
     made = Deployment.empty(tmp_path, dsn)
     made.source("numbers")
@@ -317,10 +324,10 @@ def test_verify_tells_wrong_from_behind(tmp_path: Path, dsn: str) -> None:
     made.land("numbers", range(40, 45))
     made.run()
     with made.opened() as workspace:
-        (row,) = verify_rows(verify(workspace, workspace.interval_models(()), None, None))
+        [row] = models_of(verify(workspace, workspace.interval_models(()), None, None))
         assert (row["missing"], row["unexpected"], row["wrong"], row["behind"]) == (1, 1, [], [[0, 10]])
         assert (row["rows_stored"], row["rows_expected"], row["unverifiable"]) == (40, 40, [])
-        (row,) = verify_rows(verify(workspace, workspace.interval_models(()), 10, 40))
+        [row] = models_of(verify(workspace, workspace.interval_models(()), 10, 40))
         assert (row["rows_stored"], row["wrong"], row["behind"]) == (30, [], [])
         json.dumps(row)
         # the state is made to believe in a snapshot with rows that no query gave
@@ -329,7 +336,7 @@ def test_verify_tells_wrong_from_behind(tmp_path: Path, dsn: str) -> None:
         current = workspace.state.views.world().current["t.copy"]
         assert current.accepted_snapshot is not None
         workspace.state.generations.accept_snapshot(current.no, current.accepted_snapshot, DeltaTable(place).version())
-        (row,) = verify_rows(verify(workspace, workspace.interval_models(()), 10, 40))
+        [row] = models_of(verify(workspace, workspace.interval_models(()), 10, 40))
         assert (row["missing"], row["unexpected"], row["wrong"]) == (1, 0, [[20, 30]])
 
 
@@ -342,11 +349,11 @@ def test_verify_does_not_compare_what_may_differ_every_time(
     made.land("numbers", range(20))
     made.run()
     with made.opened() as workspace:
-        (row,) = verify_rows(verify(workspace, workspace.interval_models(()), None, None))
+        [row] = models_of(verify(workspace, workspace.interval_models(()), None, None))
         reasons = {why for _, why in row["unverifiable"]}
         assert (row["missing"], reasons) == (0, {"the query uses task, so its rows may differ at every run"})
         monkeypatch.setitem(TABLE, "task", replace(TABLE["task"], varies="never"))  # the control
-        (row,) = verify_rows(verify(workspace, workspace.interval_models(()), None, None))
+        [row] = models_of(verify(workspace, workspace.interval_models(()), None, None))
         assert (row["missing"], row["unverifiable"]) == (20, [])
 
 

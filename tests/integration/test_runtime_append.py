@@ -30,7 +30,7 @@ def trial(tmp_path: Path, dsn: str) -> Deployment:
 
 def verifications(trial: Deployment) -> list[ModelVerification]:
     with trial.opened() as workspace:
-        return verify(workspace, workspace.interval_models(()), None, None)
+        return verify(workspace, workspace.interval_models(()), None, None).models
 
 
 def corrected(trial: Deployment) -> None:

@@ -120,17 +120,17 @@ def test_a_run_tells_whose_change_it_repairs_and_where_once(trial: Deployment) -
 def test_verify_names_the_snapshots_of_others_that_it_does_not_compare(trial: Deployment) -> None:
     updated(trial, DeltaTable(trial.place("copy")))
     with trial.opened() as workspace:
-        copy, child = verify(workspace, workspace.interval_models(("copy", "child")), None, None)
+        copy, child = verify(workspace, workspace.interval_models(("copy", "child")), None, None).models
     assert (copy.unseen, child.unseen) == ([DeltaTable(trial.place("copy")).version()], [])
     assert (copy.differences, child.differences) == (1, 0)
     trial.run(step=Fault("intended", lambda: updated(trial, DeltaTable(trial.place("copy")))))
     with trial.opened() as workspace:
-        [compared] = verify(workspace, workspace.interval_models(("copy",)), None, None)
+        [compared] = verify(workspace, workspace.interval_models(("copy",)), None, None).models
         assert trial.current("copy").accepted_snapshot == DeltaTable(trial.place("copy")).version()
         assert compared.unseen == []
     trial.run()
     with trial.opened() as workspace:
-        assert [one.unseen for one in verify(workspace, workspace.interval_models(()), None, None)] == [[], []]
+        assert [one.unseen for one in verify(workspace, workspace.interval_models(()), None, None).models] == [[], []]
 
 
 def test_only_the_touched_chunks_are_computed_again(trial: Deployment) -> None:
@@ -203,7 +203,7 @@ def test_rows_that_others_put_where_nothing_is_covered_are_found_by_verify(trial
         workspace.state.generations.accept_snapshot(
             current.no, current.accepted_snapshot or 0, (current.accepted_snapshot or 0) + 1
         )
-        verifications = verify(workspace, workspace.interval_models(("copy",)), None, None)
+        verifications = verify(workspace, workspace.interval_models(("copy",)), None, None).models
     assert [(one.strays, one.differences) for one in verifications] == [(3, 3)]
 
 

@@ -168,5 +168,5 @@ def test_when_it_goes_quiet_every_table_is_exact_and_no_task_has_two_commits(
         assert trial.most_commits(name) <= 1, f"{name} after {told}"
         assert not trial.stale(name), f"{name} after {told}"
     with trial.opened() as workspace:
-        found = verify(workspace, workspace.interval_models(()), None, None)
+        found = verify(workspace, workspace.interval_models(()), None, None).models
     assert not any(verdict.differences or verdict.unverifiable for verdict in found), told

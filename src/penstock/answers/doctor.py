@@ -30,6 +30,9 @@ class Finding:
     detail: str
     hint: str | None = None
 
+    def as_json(self) -> dict[str, object]:
+        return {"name": self.name, "ok": self.ok, "found": self.detail, "hint": self.hint}
+
 
 def examine(start: Path, config: Path | None, target: str | None, environ: Mapping[str, str]) -> list[Finding]:
     """Look at everything once; nothing is installed, no JVM is started."""

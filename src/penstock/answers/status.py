@@ -15,6 +15,7 @@ from penstock.planner.readiness.ready import gaps, readiness
 from penstock.planner.readiness.waits import held_words
 from penstock.planner.readiness.words import place
 from penstock.runtime.place.table_resolver import TableResolver
+from penstock.runtime.place.workspace import Workspace
 from penstock.values.intervals import IntervalSet
 from penstock.values.models import IntervalModel, Model, Source
 from penstock.values.models.axis import SECOND
@@ -28,6 +29,14 @@ class Condition:
 
     health: str
     reason: str
+
+
+def project_status(workspace: Workspace, model: str | None) -> dict[str, object]:
+    """Every model of the project, or one of them, at this moment."""
+    names = () if model is None else (workspace.resolve(model),)
+    world = workspace.state.views.world()
+    inputs = workspace.state.history.newest_inputs([generation.no for generation in world.current.values()])
+    return status(workspace.site, world, names, workspace.state.workers.alive(), inputs)
 
 
 def status(

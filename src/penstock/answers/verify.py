@@ -24,6 +24,20 @@ SAMPLES = 5
 _NO_TASK = UUID(int=0)
 
 
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What verifying some models found."""
+
+    models: list[ModelVerification]
+
+    @property
+    def differences(self) -> int:
+        return sum(model.differences for model in self.models)
+
+    def as_json(self) -> dict[str, object]:
+        return {"models": [model.as_json() for model in self.models], "differences": self.differences}
+
+
 @dataclass(slots=True)
 class ModelVerification:
     """What verifying one model found."""
@@ -46,14 +60,27 @@ class ModelVerification:
     def differences(self) -> int:
         return len(self.wrong) + len(self.behind) + self.strays + len(self.unseen)
 
+    def as_json(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "rows_stored": self.rows_stored,
+            "rows_expected": self.rows_expected,
+            "missing": self.missing,
+            "unexpected": self.unexpected,
+            "wrong": _pairs(self.wrong),
+            "behind": _pairs(self.behind),
+            "strays": self.strays,
+            "unverifiable": [[[i.start, i.end], why] for i, why in self.unverifiable],
+            "samples": self.samples,
+            "unseen_snapshots": self.unseen,
+        }
 
-def verify(
-    workspace: Workspace, models: tuple[IntervalModel, ...], start: int | None, end: int | None
-) -> list[ModelVerification]:
+
+def verify(workspace: Workspace, models: tuple[IntervalModel, ...], start: int | None, end: int | None) -> Verified:
     """Recompute every covered interval at the snapshots that are known now and compare as multisets."""
     world = workspace.state.views.world()
     applied(workspace, world)
-    return [_model(workspace, world, model, start, end) for model in models]
+    return Verified([_model(workspace, world, model, start, end) for model in models])
 
 
 def _model(
@@ -168,25 +195,6 @@ class _Check:
 def _parts(record: CoverRecord) -> tuple[Interval, ...]:
     """What is compared: the chunk itself, or what is left of it."""
     return (record.interval,) if record.left.covers(record.interval) else record.left.parts
-
-
-def verify_rows(verifications: list[ModelVerification]) -> list[dict[str, object]]:
-    return [
-        {
-            "name": v.name,
-            "rows_stored": v.rows_stored,
-            "rows_expected": v.rows_expected,
-            "missing": v.missing,
-            "unexpected": v.unexpected,
-            "wrong": _pairs(v.wrong),
-            "behind": _pairs(v.behind),
-            "strays": v.strays,
-            "unverifiable": [[[i.start, i.end], why] for i, why in v.unverifiable],
-            "samples": v.samples,
-            "unseen_snapshots": v.unseen,
-        }
-        for v in verifications
-    ]
 
 
 def _pairs(intervals: list[Interval]) -> list[list[int]]:

@@ -134,17 +134,15 @@ def query(options: Options, sql: str, limit: int, timeout: int) -> None:
 
 def verify(options: Options, models: tuple[str, ...], start: str | None, end: str | None) -> None:
     from penstock.answers.verify import verify as check
-    from penstock.answers.verify import verify_rows
     from penstock.runtime.place.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         chosen = workspace.interval_models(models)
         axes = {model.axis for model in chosen}
         low, high = parsed_range("verify", axes.pop() if len(axes) == 1 else "", start, end)
-        verifications = check(workspace, chosen, low, high)
-    differences = sum(verification.differences for verification in verifications)
+        verified = check(workspace, chosen, low, high)
     if options.json:
-        show.print_json({"models": verify_rows(verifications), "differences": differences})
+        show.print_json(verified.as_json())
     else:
         show.print_table(
             ("model", "rows stored", "rows expected", "missing", "unexpected", "wrong", "behind", "unverifiable"),
@@ -159,10 +157,10 @@ def verify(options: Options, models: tuple[str, ...], start: str | None, end: st
                     len(v.behind),
                     len(v.unverifiable),
                 )
-                for v in verifications
+                for v in verified.models
             ),
         )
-        for verification in verifications:
+        for verification in verified.models:
             if verification.strays:
                 show.line(f"  {verification.name}: {show.count(verification.strays, 'row')} outside the covered ranges")
             if verification.unseen:
@@ -172,8 +170,8 @@ def verify(options: Options, models: tuple[str, ...], start: str | None, end: st
                 show.line(f"  {verification.name}: not compared: {which} {numbers} of another program; {remedy}")
             for sample in verification.samples:
                 show.line(f"  {verification.name}: {sample}")
-        show.line(f"{differences} differences")
-    if differences:
+        show.line(f"{verified.differences} differences")
+    if verified.differences:
         raise typer.Exit(1)
 
 

@@ -14,7 +14,6 @@ from penstock.cli.options import Options
 from penstock.errors import UsageError
 from penstock.values.models.axis import shown
 
-_APART = "each interval has a query of its own"
 _TASK_COLUMNS = {name: name for name in ("id", "model", "lane", "intervals", "scope", "state", "attempt", "strategy")}
 _TASK_COLUMNS |= {
     "scope": "scope_text",
@@ -36,7 +35,7 @@ def doctor(options: Options) -> None:
 
     findings = examine(options.start, options.config, options.target, options.environ)
     if options.json:
-        show.print_json([{"name": f.name, "ok": f.ok, "found": f.detail, "hint": f.hint} for f in findings])
+        show.print_json([finding.as_json() for finding in findings])
     else:
         for finding in findings:
             show.line(
@@ -49,23 +48,20 @@ def doctor(options: Options) -> None:
 
 
 def validate(options: Options) -> None:
+    from penstock.answers.validate import validated
     from penstock.project import cache_of, load
 
     root = root_of(options)
     project = load(root, options.environ, options.target, options.config, cache_of(root))
-    models, sources = project.graph.models, len(project.graph.sources)
-    apart = [model for model in project.graph.interval_models if not model.widens]
+    answer = validated(project)
     if options.json:
-        answer = {"sources": sources, "models": len(models) - sources, "errors": 0}
-        warnings = [{"message": w.message, "file": w.file, "line": w.line} for w in project.warnings]
-        notes = [{"message": f"{_APART}: {model.widens_reason}", "file": model.file} for model in apart]
-        show.print_json({**answer, "warnings": warnings, "notes": notes})
+        show.print_json(answer.as_json())
         return
     for warning in project.warnings:
         show.line(f"warning: {warning}", "yellow")
-    for model in apart:
-        show.line(f"note: {model.file}: {_APART}: {model.widens_reason}")
-    show.line(f"{show.count(sources, 'source')}, {show.count(len(models) - sources, 'model')}, 0 errors")
+    for note in answer.notes:
+        show.line(f"note: {note.file}: {note.message}")
+    show.line(f"{show.count(answer.sources, 'source')}, {show.count(answer.models, 'model')}, 0 errors")
 
 
 def schema(options: Options) -> None:
@@ -88,14 +84,11 @@ def plan(options: Options) -> None:
 
 
 def status(options: Options, model: str | None, gaps: bool) -> None:
-    from penstock.answers.status import status as model_status
+    from penstock.answers.status import project_status
     from penstock.runtime.place.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
-        names = () if model is None else (workspace.resolve(model),)
-        world = workspace.state.views.world()
-        inputs = workspace.state.history.newest_inputs([generation.no for generation in world.current.values()])
-        answer = model_status(workspace.site, world, names, workspace.state.workers.alive(), inputs)
+        answer = project_status(workspace, model)
     if options.json:
         show.print_json(answer)
         return
@@ -174,6 +167,7 @@ def _print_gaps(rows: list[dict[str, object]]) -> None:
 
 def explain(options: Options, model: str, at: str | None) -> None:
     from penstock.answers.explain import explained
+    from penstock.answers.validate import APART
     from penstock.runtime.place.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
@@ -184,7 +178,7 @@ def explain(options: Options, model: str, at: str | None) -> None:
     show.line(f"{answer['model']} ({answer['type']}) {answer['chunk_text']}: {answer['decision']}", "bold")
     show.line(f"  {answer['reason']}")
     if answer["strategy"] == "interval":
-        show.line(f"  {_APART}: {answer['strategy_reason']}")
+        show.line(f"  {APART}: {answer['strategy_reason']}")
     checks = answer["checks"]
     for check in checks if isinstance(checks, list) else []:
         why = "" if check["ok"] or check["why"] == check["value"] else f". {check['why']}"
