@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from penstock.embedded.patience import poll
+from penstock.embedded.polling import poll
 from penstock.embedded.server import EmbeddedPostgres
 from places import scratch
 from results import arguments, report

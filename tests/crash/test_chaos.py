@@ -26,7 +26,7 @@ from number_models import MODELS
 from postgres_server import PostgresServer, own_server
 from processes import Resident, Residents, Role
 
-from penstock.embedded.patience import poll
+from penstock.embedded.polling import poll
 from penstock.embedded.server import EmbeddedPostgres
 from penstock.runtime.place.workspace import Workspace
 from penstock.state.store import State

@@ -29,7 +29,7 @@ from postgres_server import PostgresServer, own_server
 from processes import Resident, Residents, Role, unrest
 
 from penstock.answers.status import status
-from penstock.embedded.patience import poll
+from penstock.embedded.polling import poll
 from penstock.embedded.server import EmbeddedPostgres
 from penstock.runtime.place.workspace import Workspace
 from penstock.state.store import State

@@ -17,8 +17,8 @@ from penstock.embedded import account as accounts
 from penstock.embedded import attachment, configuration, launch, place
 from penstock.embedded.account import UNUSED, Account, entry, unused
 from penstock.embedded.locks import try_lock
-from penstock.embedded.patience import poll
 from penstock.embedded.place import Place, read_place
+from penstock.embedded.polling import poll
 from penstock.embedded.server import EmbeddedPostgres
 
 ENVIRON = {"PATH": os.environ["PATH"], "PENSTOCK_PG_LINGER": "0"}

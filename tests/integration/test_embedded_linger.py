@@ -17,8 +17,8 @@ import pytest
 
 from penstock.embedded import attachment, watch
 from penstock.embedded.locks import try_lock
-from penstock.embedded.patience import poll
 from penstock.embedded.place import Place, control_folder, read_place
+from penstock.embedded.polling import poll
 from penstock.embedded.server import EmbeddedPostgres
 from penstock.errors import StateError
 

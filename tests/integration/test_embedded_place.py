@@ -18,8 +18,8 @@ from penstock.embedded import binaries, place
 from penstock.embedded.account import Account, server_accounts
 from penstock.embedded.filesystem import is_network
 from penstock.embedded.locks import try_lock
-from penstock.embedded.patience import poll
 from penstock.embedded.place import Place, candidates, control_folder, read_place, reason_against
+from penstock.embedded.polling import poll
 from penstock.embedded.server import EmbeddedPostgres
 from penstock.errors import StateError
 

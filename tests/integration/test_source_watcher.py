@@ -21,7 +21,7 @@ from object_store import ObjectStore, object_store
 from residents import covers, everything, serving, until
 from table_watcher import TableWatcher
 
-from penstock.embedded.patience import poll
+from penstock.embedded.polling import poll
 from penstock.engine.commit import evict as evicting
 from penstock.engine.log.store_client import StoreClient
 from penstock.errors import SourceError

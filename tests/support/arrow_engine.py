@@ -253,7 +253,7 @@ def _looked_up(staged: Staged, folder: str) -> Staged:
     types = {field["name"]: field["type"] for field in json.loads(staged.schema_json)["fields"]}
     live = searched(job, head, [(name, types[name]) for name in job.unique_key], staged.computed, None)
     field = position_field(staged.schema_json, job.position)
-    lookup = Lookup(job, job.unique_key, field, folder).found(staged.computed, live)
+    lookup = Lookup(job, job.unique_key, field, folder).result(staged.computed, live)
     return replace(
         staged,
         base_version=head.version,

@@ -23,8 +23,8 @@ from penstock.embedded.binaries import find, programs_for
 from penstock.embedded.cluster import USER, make_cluster, password
 from penstock.embedded.folders import make_folders
 from penstock.embedded.locks import lock, try_lock
-from penstock.embedded.patience import poll
 from penstock.embedded.place import Place, control_folder, reason_against_home
+from penstock.embedded.polling import poll
 
 HOST = "127.0.0.1"
 _SECONDS = 60.0

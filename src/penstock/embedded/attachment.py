@@ -87,14 +87,14 @@ def join(control: Path, linger: float) -> int:
 
 def linger_seconds(environ: Mapping[str, str]) -> float:
     """How long the server stays after its last client: the next command need not wait for it to start."""
-    given = environ.get("PENSTOCK_PG_LINGER")
+    setting = environ.get("PENSTOCK_PG_LINGER")
     try:
-        seconds = LINGER_SECONDS if given is None else float(given)
+        seconds = LINGER_SECONDS if setting is None else float(setting)
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= _LONGEST_LINGER_SECONDS:
         raise StateError(
-            f"PENSTOCK_PG_LINGER is {given!r}", hint="set it to a number of seconds, up to a day; 0 stops it at once"
+            f"PENSTOCK_PG_LINGER is {setting!r}", hint="set it to a number of seconds, up to a day; 0 stops it at once"
         )
     return seconds
 

@@ -35,10 +35,10 @@ class Programs:
 
 
 def find(environ: Mapping[str, str]) -> Path:
-    """The folder of the programs: as told, else out of a wheel (found, never imported: importing has side effects)."""
-    given = environ.get("PENSTOCK_PG_BIN")
-    if given:
-        return _told(Path(given))
+    """The folder of the programs: as set, else out of a wheel (found, never imported: importing has side effects)."""
+    setting = environ.get("PENSTOCK_PG_BIN")
+    if setting:
+        return _from_setting(Path(setting))
     for package in _PACKAGES:
         spec = find_spec(package)
         for location in (spec and spec.submodule_search_locations) or ():
@@ -75,7 +75,7 @@ def programs_in(folder: Path, account: Account) -> Programs:
     return Programs(folder, match[1])
 
 
-def _told(folder: Path) -> Path:
+def _from_setting(folder: Path) -> Path:
     if (folder / "postgres").is_file() and (folder / "initdb").is_file():
         return folder.resolve()
     raise StateError(
@@ -104,7 +104,7 @@ def _copy(install: Path, copies: Path) -> Path:
     return copy / package.name / install.name / "bin"
 
 
-def _open_to_all(*made: Path) -> None:
-    for path in made:
+def _open_to_all(*paths: Path) -> None:
+    for path in paths:
         if not path.is_symlink():
             path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)

@@ -14,20 +14,20 @@ def make_folders(folder: Path, mode: int) -> tuple[Path, ...]:
     while not folder.exists():
         missing.append(folder)
         folder = folder.parent
-    made: list[Path] = []
+    created: list[Path] = []
     for path in reversed(missing):
         try:
             path.mkdir()
         except FileExistsError:  # another process was faster
             continue
         path.chmod(mode)  # the umask must not have a say
-        made.append(path)
-    return tuple(made)
+        created.append(path)
+    return tuple(created)
 
 
-def unmake_folders(made: tuple[Path, ...]) -> None:
-    """Remove what `make_folders` made, as far as it is still empty."""
-    for path in reversed(made):
+def unmake_folders(created: tuple[Path, ...]) -> None:
+    """Remove the folders that `make_folders` created, as far as they are still empty."""
+    for path in reversed(created):
         try:
             path.rmdir()
         except OSError:

@@ -16,8 +16,8 @@ from penstock.embedded import watch
 from penstock.embedded.binaries import Programs
 from penstock.embedded.configuration import command, configure
 from penstock.embedded.locks import keep_owner, try_lock
-from penstock.embedded.patience import poll
 from penstock.embedded.place import Place, control_folder
+from penstock.embedded.polling import poll
 from penstock.errors import StateError
 
 _START_SECONDS = 120.0

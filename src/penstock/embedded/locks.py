@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.embedded.patience import poll
+from penstock.embedded.polling import poll
 from penstock.errors import StateError
 
 _WAIT_SECONDS = 180.0

@@ -189,17 +189,17 @@ def reason_against_home(home: Path, account: Account) -> str | None:
 
     What root makes stays root's, and others only pass through: the server owns folders inside, not what stands beside.
     """
-    made: tuple[Path, ...] = ()
+    created: tuple[Path, ...] = ()
     try:
-        made = make_folders(home.parent, 0o755 if os.geteuid() == 0 else 0o700)
-        made += make_folders(home, 0o700)
+        created = make_folders(home.parent, 0o755 if os.geteuid() == 0 else 0o700)
+        created += make_folders(home, 0o700)
         if os.geteuid() == home.stat().st_uid == 0:
             pass_through(home, account)
         reason = reason_against(home / "run", account)
     except OSError as error:
         reason = str(error)
     if reason is not None:
-        unmake_folders(made)
+        unmake_folders(created)
     return reason
 
 
@@ -210,9 +210,9 @@ def pass_through(home: Path, account: Account) -> None:
 
 def reason_against(home: Path, account: Account) -> str | None:
     """Why the account cannot keep its files in this folder, found by trying; None when it can."""
-    made: tuple[Path, ...] = ()
+    created: tuple[Path, ...] = ()
     try:
-        made = _own_folder(home, account)
+        created = _own_folder(home, account)
         if is_network(home):
             reason: str | None = "it is on a network file system"
         elif home.stat().st_uid != account.uid or home.stat().st_mode & 0o077:
@@ -224,15 +224,15 @@ def reason_against(home: Path, account: Account) -> str | None:
     except OSError as error:
         reason = str(error)
     if reason is not None:
-        unmake_folders(made)
+        unmake_folders(created)
     return reason
 
 
 def _own_folder(folder: Path, account: Account) -> tuple[Path, ...]:
-    made = make_folders(folder, 0o700)
-    if made and os.geteuid() == 0:
+    created = make_folders(folder, 0o700)
+    if created and os.geteuid() == 0:
         os.chown(folder, account.uid, account.gid, follow_symlinks=False)
-    return made
+    return created
 
 
 def _socket_folder(place: Place, environ: Mapping[str, str]) -> Path:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from psycopg.types.json import Jsonb
 
 from penstock.state.database.connection import Database, storable
-from penstock.state.progress import row_counts as told
+from penstock.state.progress import row_counts
 from penstock.values.changes import UNCHANGED, Changed
 from penstock.values.records import SourceRecord
 
@@ -48,7 +48,7 @@ class Sources:
                     table_id=record.table_id,
                     snapshot=None if _went_back(record, expected_snapshot) else record.snapshot,
                     ranges=changed.ranges,
-                    told=told.stored([changed.rows]),
+                    row_counts=row_counts.stored([changed.rows]),
                 )
                 database.run("wake")
         return True

@@ -108,8 +108,8 @@ def joined(parts: IntervalSet, most: int) -> IntervalSet:
     if len(parts) <= most:
         return parts
     gaps = list(zip(parts.edges[1:-1:2], parts.edges[2::2], strict=True))
-    kept = sorted(sorted(gaps, key=lambda gap: gap[0] - gap[1])[: most - 1])
-    return IntervalSet((parts.edges[0], *(edge for gap in kept for edge in gap), parts.edges[-1]))
+    widest = sorted(sorted(gaps, key=lambda gap: gap[0] - gap[1])[: most - 1])
+    return IntervalSet((parts.edges[0], *(edge for gap in widest for edge in gap), parts.edges[-1]))
 
 
 def _around(parts: Iterable[Interval]) -> Interval:

@@ -50,7 +50,7 @@ def prepared(staged: Staged, storage: Storage | None = None) -> Staged | FileSet
     except UnreadableLog as error:
         raise EngineError(error.message, hint=error.hint) from error
     changed = None if head is None or commit is not None else moved(head.snapshot, staged)
-    return changed or replace(staged, head=head, found=commit)
+    return changed or replace(staged, head=head, committed=commit)
 
 
 def publish(staged: Staged, step: Step, storage: Storage | None = None) -> Commit | FileSetChanged | HeadMoved:
@@ -87,8 +87,8 @@ def _publish_on(
     if not loaded.is_head():
         return HeadMoved()
     step("head loaded")
-    if staged.found is not None:
-        return staged.found
+    if staged.committed is not None:
+        return staged.committed
     changed = moved(loaded.snapshot, staged)
     if changed is not None:
         return changed

@@ -72,7 +72,7 @@ def _of_table(task: UUID, model: str, generation: str) -> Note:
 
 
 def _chunk_recorded(noted: Sequence[Any]) -> ChunkResult:
-    start, end, rows, changed, digest, *more = noted
-    edges = more[0] if more else None  # older notes end before it
+    start, end, rows, changed, digest, *later = noted
+    edges = later[0] if later else None  # older notes end before it
     differs = None if edges is None else IntervalSet(tuple(edges))
     return ChunkResult(Interval(start, end), rows, changed, None if digest is None else tuple(digest), differs)

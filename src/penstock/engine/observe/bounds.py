@@ -68,7 +68,7 @@ class SourceSeen:
     rows: int | None
     needs_scan: bool
     """Neither the log nor the footers tell the bounds: ask Spark."""
-    more: bool = False
+    has_newer: bool = False
     """There are newer snapshots than this one."""
 
 
@@ -111,7 +111,7 @@ def observe_delta(
         bytes=sum(file.size for file in seen.files),
         rows=None if None in counts else sum(count or 0 for count in counts),
         needs_scan=position is not None and bounds is None,
-        more=seen.version < newest,
+        has_newer=seen.version < newest,
     )
 
 

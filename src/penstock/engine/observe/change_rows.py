@@ -94,11 +94,11 @@ def _compared(scan: LogScan, sides: Sequence[Sequence[Part]], columns: Set[str],
     schema = _common([source.schema for side in sources for source in side])
     old, new = (_Stream(scan, side, schema) for side in sources)
     left = _Leftover(most_bytes)
-    while old.more(new.held) and new.more(old.held):
+    while old.has_rows(new.held) and new.has_rows(old.held):
         for rows, is_new in zip(_unequal(old, new), (False, True), strict=True):
             left.add(rows, came=is_new)
     for stream, is_new in ((old, False), (new, True)):
-        while stream.more(_NO_ROWS):
+        while stream.has_rows(_NO_ROWS):
             left.add(stream.take(stream.held.num_rows), came=is_new)
     return left.netted()
 
@@ -131,7 +131,7 @@ class _Stream:
     def __post_init__(self) -> None:
         self.held = _NO_ROWS
 
-    def more(self, others: pa.Table) -> bool:
+    def has_rows(self, others: pa.Table) -> bool:
         """Whether rows are left; the next ones are `held`. `others` are those that they will be compared with."""
         while not self.held.num_rows:
             rows = next(self._batches, None)

@@ -239,8 +239,10 @@ def _only_deletes(commit: LogCommit, adds: list[dict[str, object]], removes: lis
 
 def _rewinds(commit: LogCommit) -> bool:
     operation = str(commit.info.get("operation", "")).upper()
-    given = commit.info.get("operationParameters")
-    mode = str(given.get("mode") or given.get("outputMode")).upper() if isinstance(given, Mapping) else ""
+    parameters = commit.info.get("operationParameters")
+    mode = (
+        str(parameters.get("mode") or parameters.get("outputMode")).upper() if isinstance(parameters, Mapping) else ""
+    )
     return operation.startswith(_REWINDING) or mode in ("OVERWRITE", "COMPLETE")
 
 

@@ -45,11 +45,11 @@ def fits(table: StructType, rows: StructType) -> bool:
 
 def fitted(new: StructType, target: StructType) -> list[str]:
     """SQL of the target's columns over the query's: renamed to the table's spelling, widened, NULL where absent."""
-    given = {field.name.casefold(): field for field in new.fields}
+    columns = {field.name.casefold(): field for field in new.fields}
     selected: list[str] = []
     for field in target.fields:
         name, spelled = quoted(field.name), field.dataType.simpleString()
-        column = given.get(field.name.casefold())
+        column = columns.get(field.name.casefold())
         if column is None:
             selected.append(f"cast(null as {spelled}) as {name}")
         elif _same(column.dataType, field.dataType):

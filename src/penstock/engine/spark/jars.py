@@ -32,9 +32,9 @@ def delta_jars(
     environ: Mapping[str, str], cache: Path, java_home: str, conf: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
     """Paths of the four jars; the first call resolves them into `cache`, later ones need no network."""
-    given = environ.get(OVERRIDE)
-    if given:
-        return _as_given(Path(given))
+    override = environ.get(OVERRIDE)
+    if override:
+        return _as_given(Path(override))
     folder = cache / "jars"
     wanted = tuple(str(folder / name) for name in JARS)
     if _complete(folder):
@@ -109,8 +109,8 @@ def _run_resolver(temporary: Path, environ: Mapping[str, str], java_home: str, c
     # what Delta depends on is in Spark already, some of it newer: leave it out
     command += ["--exclude-packages", "org.*:*,com.*:*,io.unitycatalog:*"]
     # a mirror's address may hold a password: it is not for the command line
-    given = {key: conf[key] for key in _RESOLVER_CONFS if key in conf}
-    conf_file = properties(temporary, {**given, "spark.jars.ivy": str(temporary), "spark.ui.enabled": "false"})
+    resolver_confs = {key: conf[key] for key in _RESOLVER_CONFS if key in conf}
+    conf_file = properties(temporary, {**resolver_confs, "spark.jars.ivy": str(temporary), "spark.ui.enabled": "false"})
     command += ["--load-spark-defaults", "--properties-file", str(conf_file)]
     own = {"JAVA_HOME": java_home, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
     try:

@@ -173,11 +173,11 @@ def last_words(log: Path) -> str:
 def _written(private: Path, conf: Mapping[str, str], own_options: str) -> Path:
     """The confs as a properties file; the target's Java options as a file of arguments, which Java reads itself."""
     confs = dict(conf)
-    given = shlex.split(confs.get(JAVA_OPTIONS, ""))
+    options = shlex.split(confs.get(JAVA_OPTIONS, ""))
     confs[JAVA_OPTIONS] = own_options
-    if given:
+    if options:
         arguments = private / "java.options"
-        arguments.write_text("".join(f"{_argument(option)}\n" for option in given))
+        arguments.write_text("".join(f"{_argument(option)}\n" for option in options))
         confs[JAVA_OPTIONS] = f"@{arguments} {own_options}"
     return properties(private, confs)
 

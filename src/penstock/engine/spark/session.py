@@ -330,5 +330,5 @@ class _Archive:
         return cls((*options, *quiet, make), (fresh, ready))
 
 
-def _joined(given: str | None, ours: tuple[str, ...], separator: str) -> str:
-    return separator.join((*((given,) if given else ()), *ours))
+def _joined(configured: str | None, ours: tuple[str, ...], separator: str) -> str:
+    return separator.join((*((configured,) if configured else ()), *ours))

@@ -11,7 +11,7 @@ from penstock.engine.spark.read import staged_rows, through_parquet
 from penstock.engine.stage.candidates import able_to_hold
 from penstock.engine.stage.chunks import rows_per_chunk
 from penstock.engine.stage.file_parts import laid_out, written
-from penstock.engine.stage.key_lookup import Found, Lookup
+from penstock.engine.stage.key_lookup import AppendResult, Lookup
 from penstock.engine.stage.query_rows import SMALL_BYTES, configure, key_columns
 from penstock.engine.stage.replaced_files import Head, Target
 from penstock.engine.values.files import DataFile
@@ -37,20 +37,20 @@ def look_up(
     computed: tuple[StagedFile, ...],
     folder: str,
     storage: Storage | None,
-) -> Found:
+) -> AppendResult:
     """The rows of `computed` against the table as it is in `head`; what remains of them is written to `folder`."""
     key = key_columns(job, target.schema)
     live = searched(job, head, key, computed, storage)
     names = tuple(name for name, _ in key)
     counts = [*(file.rows for file in computed), *(file.rows for file in live)]
     if None not in counts and sum(count or 0 for count in counts) * (len(names) + 1) <= MOST_KEY_VALUES:
-        return Lookup(job, names, target.field, folder, storage).found(computed, live)
+        return Lookup(job, names, target.field, folder, storage).result(computed, live)
     size = sum(file.size for file in computed) + sum(file.size for file in live)
     configure(spark, size)
     spark.conf.set("spark.sql.codegen.wholeStage", "true")
     spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
     joined = _Joined(spark, job, target, names, large=size > SMALL_BYTES, folder=folder, storage=storage)
-    return joined.found(computed, live)
+    return joined.result(computed, live)
 
 
 def searched(
@@ -87,7 +87,7 @@ class _Joined:
         self.large, self.folder, self.storage = large, folder, storage
         self._inside = inside(target.field.name, target.field.kind, job.scope)
 
-    def found(self, computed: tuple[StagedFile, ...], live: tuple[DataFile, ...]) -> Found:
+    def result(self, computed: tuple[StagedFile, ...], live: tuple[DataFile, ...]) -> AppendResult:
         new = staged_rows(self.spark, self.job.location, self.target.schema, computed)
         old = through_parquet(self.spark, self.job.location, self.target.schema, live)
         stays, gone = old, dict[Interval, int]()
@@ -105,7 +105,7 @@ class _Joined:
         files = computed
         if fresh.count() != sum(file.rows for file in computed):
             files = self._written(fresh, "fresh")
-        return Found(files, kept, replaced, self._chunks(computed, files, gone))
+        return AppendResult(files, kept, replaced, self._chunks(computed, files, gone))
 
     def _stays(self, old: DataFrame, new: DataFrame) -> DataFrame:
         """The stored rows outside the scope, and those within it that are still given."""
@@ -147,8 +147,9 @@ class _Joined:
     def _chunks(
         self, computed: tuple[StagedFile, ...], files: tuple[StagedFile, ...], gone: dict[Interval, int]
     ) -> tuple[StagedChunk, ...]:
-        given = rows_per_chunk(self.job, computed, self.target.field, self.storage)
-        added = given if files is computed else rows_per_chunk(self.job, files, self.target.field, self.storage)
+        computed_rows = rows_per_chunk(self.job, computed, self.target.field, self.storage)
+        added = computed_rows if files is computed else rows_per_chunk(self.job, files, self.target.field, self.storage)
         return tuple(
-            StagedChunk(chunk, given[chunk], None, added[chunk] > 0 or chunk in gone) for chunk in self.job.chunks
+            StagedChunk(chunk, computed_rows[chunk], None, added[chunk] > 0 or chunk in gone)
+            for chunk in self.job.chunks
         )

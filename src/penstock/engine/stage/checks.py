@@ -110,8 +110,10 @@ def _parent(job: Job, rule: Check, view: str) -> InputRead:
 
 
 def _columns(argument: Mapping[str, object]) -> list[str]:
-    given = argument.get("columns", argument.get("column"))
-    return [given] if isinstance(given, str) else [str(name) for name in given] if isinstance(given, Sequence) else []
+    columns = argument.get("columns", argument.get("column"))
+    if isinstance(columns, str):
+        return [columns]
+    return [str(name) for name in columns] if isinstance(columns, Sequence) else []
 
 
 def _about(rule: Check) -> str:

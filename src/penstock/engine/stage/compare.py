@@ -184,8 +184,8 @@ def both_sides(
     read = InputRead(_STORED, job.model, Pin(job.location, snapshot), position=job.position, window=window)
     table = reader.frame(reader.planned(read))
     asked = ask(spark, job, reader)
-    given = untagged(asked.frames[0].schema, job.renderings[0])
-    schema = target_schema(given, table.schema, add_columns=True)
+    query_schema = untagged(asked.frames[0].schema, job.renderings[0])
+    schema = target_schema(query_schema, table.schema, add_columns=True)
     field = output_position(schema, job)
     target, expected = Target(schema, field), []
     for frame, rendering in zip(asked.frames, job.renderings, strict=True):

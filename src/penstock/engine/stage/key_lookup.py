@@ -23,7 +23,7 @@ _NOT_A_NUMBER = "NaN"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class AppendResult:
     """What an append adds and takes away; `differs` says where."""
 
     files: tuple[StagedFile, ...]
@@ -46,17 +46,17 @@ class Lookup:
     """Where to write what becomes of the rows, under the table's root."""
     storage: Storage | None = None
 
-    def found(self, computed: Sequence[StagedFile], live: Sequence[DataFile]) -> Found:
+    def result(self, computed: Sequence[StagedFile], live: Sequence[DataFile]) -> AppendResult:
         new = [self._keyed(file.path) for file in computed]
         winners = self._winners(computed, new)
-        given = {pair for rows in new for pair in rows.pairs} if self.job.retract else set()
+        computed_pairs = {pair for rows in new for pair in rows.pairs} if self.job.retract else set()
         stored: set[Key] = set()
         gone: list[int] = []
         kept: list[StagedFile] = []
         replaced: list[str] = []
         for file in live:
             rows = self._keyed(file.path)
-            stays = [not self._is_retracted(pair, given) for pair in rows.pairs]
+            stays = [not self._is_retracted(pair, computed_pairs) for pair in rows.pairs]
             stored.update(key for (key, _), stay in zip(rows.pairs, stays, strict=True) if stay and key in winners)
             if not all(stays):
                 gone += [p for (_, p), stay in zip(rows.pairs, stays, strict=True) if not stay and p is not None]
@@ -76,11 +76,11 @@ class Lookup:
             if is_fresh and position is not None
         ]
         counted = [position for rows in new for _, position in rows.pairs if position is not None]
-        return Found(files, tuple(kept), tuple(replaced), self._chunks(counted, [*came, *gone]))
+        return AppendResult(files, tuple(kept), tuple(replaced), self._chunks(counted, [*came, *gone]))
 
-    def _is_retracted(self, pair: tuple[Key, int | None], given: set[tuple[Key, int | None]]) -> bool:
+    def _is_retracted(self, pair: tuple[Key, int | None], computed_pairs: set[tuple[Key, int | None]]) -> bool:
         position = pair[1]
-        return self.job.retract and position is not None and position in self.job.scope and pair not in given
+        return self.job.retract and position is not None and position in self.job.scope and pair not in computed_pairs
 
     def _keyed(self, path: str) -> _Keyed:
         table = opened(self.job.location, path, (*self.key, self.field.name), self.storage)

@@ -84,9 +84,9 @@ class _Watch:
 def new_rows(spark: SparkSession, job: Job, head: Head, reader: Reader) -> NewRows:
     """Plan the job's queries; nothing runs yet."""
     asked = ask(spark, job, reader)
-    given = untagged(asked.frames[0].schema, job.renderings[0])
-    key_columns(job, given)  # the query itself must give them, whatever the table has
-    schema = target_schema(given, head.schema, job.add_columns)
+    query_schema = untagged(asked.frames[0].schema, job.renderings[0])
+    key_columns(job, query_schema)  # the query itself must give them, whatever the table has
+    schema = target_schema(query_schema, head.schema, job.add_columns)
     target = Target(schema, output_position(schema, job))
     parts, watches = _runs(job, asked, target)
     return NewRows(parts, target, asked.large, asked.rows_read, watches)

@@ -30,5 +30,5 @@ class Staged:
     cost: Cost = field(default_factory=Cost)
     head: LoadedHead | None = field(default=None, repr=False, compare=False)
     """The head of the table's log, when it was loaded ahead of publishing."""
-    found: Commit | None = None
+    committed: Commit | None = None
     """What an earlier attempt of the task has committed there."""

@@ -16,7 +16,7 @@ Standing = Literal["behind", "ahead", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class InputChange:
-    """One input changed, with this snapshot. None: nobody can say, or it was a person's wish."""
+    """One input changed, with this snapshot. None: nobody can say, or a person asked for it."""
 
     model: str
     generation: str | None
@@ -31,26 +31,26 @@ class Asked:
     invalidation: int
     epoch: int
     remaining: IntervalSet
-    news: InputChange
+    change: InputChange
     preferred: Preferred
 
 
-def compare_pin(frontier: Frontier, news: InputChange, preferred: Preferred = ()) -> Standing:
-    """Whether rows made from `frontier` lack the news; unknown when the two cannot be compared."""
-    pin = frontier.get(news.model)
+def compare_pin(frontier: Frontier, change: InputChange, preferred: Preferred = ()) -> Standing:
+    """Whether rows made from `frontier` lack the change; unknown when the two cannot be compared."""
+    pin = frontier.get(change.model)
     if pin is None and preferred and all(any(name in frontier for name in group) for group in preferred):
         return "ahead"  # another member, listed before it, was read in its place: it would not be read now either
-    if pin is None or pin.snapshot is None or news.snapshot is None:
+    if pin is None or pin.snapshot is None or change.snapshot is None:
         return "unknown"
-    if _differ(pin.generation, news.generation) or _differ(pin.table_id, news.table_id):
+    if _differ(pin.generation, change.generation) or _differ(pin.table_id, change.table_id):
         return "unknown"
-    return "behind" if pin.snapshot < news.snapshot else "ahead"
+    return "behind" if pin.snapshot < change.snapshot else "ahead"
 
 
-def has_read(frontier: Frontier, news: InputChange) -> bool:
+def has_read(frontier: Frontier, change: InputChange) -> bool:
     """Whether rows made from `frontier` were made from this very input, whatever was in its place then."""
-    pin = frontier.get(news.model)
-    return pin is not None and not _differ(pin.generation, news.generation)
+    pin = frontier.get(change.model)
+    return pin is not None and not _differ(pin.generation, change.generation)
 
 
 def _differ(a: str | None, b: str | None) -> bool:
@@ -64,8 +64,8 @@ def lost(targets: Sequence[Asked], done: IntervalSet, frontier: Frontier, epoch:
 
 
 def too_early(asked: Asked, frontier: Frontier, epoch: int) -> bool:
-    """By the input's snapshot where both sides have one, else by the order of the marks."""
-    match compare_pin(frontier, asked.news, asked.preferred):
+    """By the input's snapshot where both sides have one, else by the order of the epochs."""
+    match compare_pin(frontier, asked.change, asked.preferred):
         case "behind":
             return True
         case "ahead":

@@ -57,12 +57,12 @@ def moves(
     """One move per model of the revision, and one per model that is no longer in it."""
     hashes = lineages(definitions)
     known = {model.name: model for model in models}
-    kept: dict[str, dict[str, StoredGeneration]] = {}
+    by_state: dict[str, dict[str, StoredGeneration]] = {}
     for generation in generations:
-        kept.setdefault(generation.model, {})[generation.state] = generation
+        by_state.setdefault(generation.model, {})[generation.state] = generation
     moves_by_model: dict[str, Move] = {}
     for definition in _parents_first(definitions):
-        moves_by_model[definition.name] = _move(definition, hashes[definition.name], known, kept, moves_by_model)
+        moves_by_model[definition.name] = _move(definition, hashes[definition.name], known, by_state, moves_by_model)
     gone = (model for model in models if model.name not in moves_by_model and not model.removed)
     removed = (Move(Change(model.name, "removed", model.type, "it is no longer in the project")) for model in gone)
     return (*(moves_by_model[definition.name] for definition in definitions), *removed)
@@ -72,11 +72,11 @@ def _move(
     definition: Definition,
     lineage: str,
     known: Mapping[str, StoredModel],
-    kept: Mapping[str, Mapping[str, StoredGeneration]],
+    by_state: Mapping[str, Mapping[str, StoredGeneration]],
     before: Mapping[str, Move],
 ) -> Move:
     name, stored = definition.name, known.get(definition.name)
-    mine = kept.get(name, {})
+    mine = by_state.get(name, {})
     building, current = mine.get("building"), mine.get("current")
     if definition.type == "source":
         return _source_move(definition, lineage, stored, tuple(generation.no for generation in mine.values()))

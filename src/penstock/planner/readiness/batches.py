@@ -53,13 +53,13 @@ def orders(work: LaneWork, lane: Lane, chunks: Iterable[Interval], caps: Caps = 
             continue
         if choices != batch_choices:
             per_position = work.bytes_per_position(choices)
-        more = (chunk.size + look) * per_position
-        fits = len(batch) < most and weight + more <= caps.bytes and choices == batch_choices
+        chunk_bytes = (chunk.size + look) * per_position
+        fits = len(batch) < most and weight + chunk_bytes <= caps.bytes and choices == batch_choices
         if batch and not fits:
             yield _order(work, lane, batch, batch_choices)
             batch, weight = [], 0.0
         batch.append(chunk)
-        batch_choices, weight = choices, weight + more
+        batch_choices, weight = choices, weight + chunk_bytes
     if batch:
         yield _order(work, lane, batch, batch_choices)
 

@@ -27,20 +27,20 @@ def plan(
     work = lane_work(seen)
     if seen.stopped is not None:
         return (Wait(seen.model.name, seen.stopped),)
-    given = _shared({lane: lane_orders(work, lane, caps) for lane in LANES if lane in lanes}, most)
+    orders = _shared({lane: lane_orders(work, lane, caps) for lane in LANES if lane in lanes}, most)
     # a lane that was not asked for does not wait because of that
-    asked = given["forward"] if "forward" in lanes else [*islice(lane_orders(work, "forward", caps), 1)]
-    return *(order for lane in given for order in given[lane]), *_waits(work, moving=bool(asked))
+    forward = orders["forward"] if "forward" in lanes else [*islice(lane_orders(work, "forward", caps), 1)]
+    return *(order for lane in orders for order in orders[lane]), *_waits(work, moving=bool(forward))
 
 
-def _shared(asked: Mapping[Lane, Iterator[Order]], most: int) -> dict[Lane, list[Order]]:
+def _shared(offered: Mapping[Lane, Iterator[Order]], most: int) -> dict[Lane, list[Order]]:
     """At most so many: a quarter for each lane but forward, so that a long catch-up starves none; then what is left."""
-    given: dict[Lane, list[Order]] = {lane: [] for lane in asked}
-    rounds = [(lane, most // 4) for lane in asked if lane != "forward"] + [(lane, most) for lane in asked]
+    orders: dict[Lane, list[Order]] = {lane: [] for lane in offered}
+    rounds = [(lane, most // 4) for lane in offered if lane != "forward"] + [(lane, most) for lane in offered]
     for lane, share in rounds:
-        left = most - sum(map(len, given.values()))
-        given[lane] += islice(asked[lane], min(share, left))
-    return given
+        left = most - sum(map(len, orders.values()))
+        orders[lane] += islice(offered[lane], min(share, left))
+    return orders
 
 
 def recheck(seen: Observation, order: Order) -> Order | Wait:

@@ -120,11 +120,11 @@ class Readiness:
         """The whole cells of `places`; they are cut short by the limits, and at the tip where partial chunks may be."""
         if places.on(self.grid.cell):
             return places
-        kept = {self.model.limits.max, self.tip if self.grid.partial else None}
+        cut_ends = {self.model.limits.max, self.tip if self.grid.partial else None}
         edges: list[int] = []
         for lower, upper in zip(places.edges[::2], places.edges[1::2], strict=True):
             start = lower if lower == self.low else self.grid.up(lower)
-            end = upper if upper in kept else self.grid.down(upper)
+            end = upper if upper in cut_ends else self.grid.down(upper)
             if start < end:
                 edges += (start, end)
         return IntervalSet(tuple(edges))

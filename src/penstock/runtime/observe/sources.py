@@ -254,12 +254,12 @@ class Observer:
             change_feed=None,
         )
         if not seen.needs_scan or column is None:
-            return record, seen.more
+            return record, seen.has_newer
         if self.scanner is None:
             raise _SparkOnlyError
         extremes = self.scanner.scan_bounds(location, source.format, column, snapshot=seen.snapshot, sql=None)
         merged = merged_bounds(None, complete_bounds(*extremes, completeness(source)), "full")
-        return replace(record, min_pos=merged.min_pos, end_pos=merged.end_pos), seen.more
+        return replace(record, min_pos=merged.min_pos, end_pos=merged.end_pos), seen.has_newer
 
     def _through_spark(self, source: Source, known: SourceRecord, now: datetime, why: str) -> SourceRecord:
         """A table whose log only Spark can read; that it has no newer commit is seen without."""

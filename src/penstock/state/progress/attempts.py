@@ -25,7 +25,7 @@ class Attempts:
     _database: Database
 
     def intend(self, lease: Lease, frontier: Frontier, base_snapshot: int | None, staging: str) -> int:
-        """Store what the attempt is about to read; the epoch says which wishes came before it."""
+        """Store what the attempt is about to read; the epoch says which invalidations came before it."""
         with self._database.transaction():
             fence(self._database, lease)
             epoch = self._database.value(
@@ -99,11 +99,11 @@ def attempt_record(
 
 
 def cost_of(metrics: Mapping[str, float] | None) -> Cost:
-    found = metrics or {}
+    known = metrics or {}
     return Cost(
-        spark_jobs=int(found.get("spark_jobs", 0)),
-        rows_read=int(found.get("rows_read", 0)),
-        rows_written=int(found.get("rows_written", 0)),
-        bytes_written=int(found.get("bytes_written", 0)),
-        seconds=float(found.get("seconds", 0.0)),
+        spark_jobs=int(known.get("spark_jobs", 0)),
+        rows_read=int(known.get("rows_read", 0)),
+        rows_written=int(known.get("rows_written", 0)),
+        bytes_written=int(known.get("bytes_written", 0)),
+        seconds=float(known.get("seconds", 0.0)),
     )

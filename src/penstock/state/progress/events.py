@@ -9,8 +9,8 @@ from typing import Literal
 from penstock.errors import ConflictError, StateError
 from penstock.planner.change.pins import InputChange, compare_pin, has_read
 from penstock.state.database.connection import Database, storable
-from penstock.state.progress import row_counts as told
-from penstock.state.progress.invalidations import Invalidation, StaleRange, find_stale, known_wish, note, store
+from penstock.state.progress import row_counts
+from penstock.state.progress.invalidations import Invalidation, StaleRange, find_stale, known_invalidation, note, store
 from penstock.state.progress.row_counts import StoredCounts
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
 from penstock.values.records import ConsumerImpact, Recorded
@@ -29,12 +29,12 @@ class _Event:
     table_id: str | None
     snapshot: int | None
     ranges: IntervalSet
-    told: StoredCounts
+    row_counts: StoredCounts
     attempts: int
     last_error: str | None
 
     @property
-    def news(self) -> InputChange:
+    def change(self) -> InputChange:
         return InputChange(self.model, self.generation, self.table_id, self.snapshot)
 
 
@@ -50,7 +50,7 @@ class _Consumer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _KeptGeneration:
     no: int
     model: str
     working: bool
@@ -61,7 +61,7 @@ class Events:
     _database: Database
 
     def handle(self, affected: Affected) -> int:
-        """Turn every due event into marks on its consumers, one transaction each; how many there were.
+        """Turn every due event into stale ranges of its consumers, one transaction each; how many there were.
 
         An event that cannot be mapped does not hold up the others. After some tries it counts as "everything changed".
         """
@@ -103,25 +103,27 @@ class Events:
 
         Without `keep` it is only said what would be asked.
         """
-        wish = Invalidation(change, ranges, reason, actor, "manual", key, row_filter)
+        invalidation = Invalidation(change, ranges, reason, actor, "manual", key, row_filter)
         if not keep:
-            return self._would_ask(wish, reach)
+            return self._would_ask(invalidation, reach)
         with self._database.transaction():
-            known = known_wish(self._database, change.model, key)
+            known = known_invalidation(self._database, change.model, key)
             if known is not None:
                 return ConsumerImpact(known.id, {}, known)
-            asking, marks = _asking(self._database, wish, reach, "lock_consumers")
-            number = store(self._database, wish, marks)
-            note(self._database, wish)
+            impact, stale_ranges = _impact(self._database, invalidation, reach, "lock_consumers")
+            number = store(self._database, invalidation, stale_ranges)
+            note(self._database, invalidation)
             self._database.run("wake")
-        return ConsumerImpact(number, asking.asked)
+        return ConsumerImpact(number, impact.asked)
 
-    def _would_ask(self, wish: Invalidation, reach: Mapping[str, IntervalSet]) -> ConsumerImpact:
+    def _would_ask(self, invalidation: Invalidation, reach: Mapping[str, IntervalSet]) -> ConsumerImpact:
         with self._database.looking():
-            known = self._database.row("known_invalidation", Recorded, model=wish.news.model, key=wish.key)
+            known = self._database.row(
+                "known_invalidation", Recorded, model=invalidation.change.model, key=invalidation.key
+            )
             if known is not None:
                 return ConsumerImpact(known.id, {}, known)
-            return _asking(self._database, wish, reach, "kept_consumers")[0]
+            return _impact(self._database, invalidation, reach, "kept_consumers")[0]
 
 
 def _handle(database: Database, event: _Event, affected: Affected) -> None:
@@ -131,16 +133,18 @@ def _handle(database: Database, event: _Event, affected: Affected) -> None:
     consumers = database.rows("consumers", _Consumer, model=event.model)
     hopeless = event.attempts >= MOST_TRIES
     if hopeless:
-        reach = dict.fromkeys((one.child for one in consumers), EVERYTHING)
+        reach = dict.fromkeys((consumer.child for consumer in consumers), EVERYTHING)
     else:
         reach = _reach(event.ranges, consumers, lambda child: affected(child, event.model, event.ranges))
-    kept = database.rows("lock_consumers", _Kept, models=sorted(reach))
-    marks = _marks(database, event.news, kept, reach, consumers)
-    if any(mark.asked for mark in marks):
+    generations = database.rows("lock_consumers", _KeptGeneration, models=sorted(reach))
+    stale_ranges = _stale_ranges(database, event.change, generations, reach, consumers)
+    if any(stale_range.asked for stale_range in stale_ranges):
         reason = f"{event.model} changed" + (f" somewhere: {event.last_error}" if hopeless else "")
         cause: Literal["source", "parent"] = "source" if event.generation is None else "parent"
-        rows = told.loaded(event.told)
-        store(database, Invalidation(event.news, event.ranges, reason, "penstock", cause, told=rows), marks)
+        rows = row_counts.loaded(event.row_counts)
+        store(
+            database, Invalidation(event.change, event.ranges, reason, "penstock", cause, row_counts=rows), stale_ranges
+        )
     if hopeless:
         database.run("bury_event", no=event.no)
     else:
@@ -148,55 +152,70 @@ def _handle(database: Database, event: _Event, affected: Affected) -> None:
     database.run("wake")
 
 
-def _asking(
-    database: Database, wish: Invalidation, reach: Mapping[str, IntervalSet], kept_ones: str
+def _impact(
+    database: Database, invalidation: Invalidation, reach: Mapping[str, IntervalSet], statement: str
 ) -> tuple[ConsumerImpact, list[StaleRange]]:
-    consumers = database.rows("consumers", _Consumer, model=wish.news.model)
-    reached = _reach(wish.ranges, consumers, lambda child: reach.get(child, NOTHING))
-    kept = database.rows(kept_ones, _Kept, models=sorted(reached))
-    marks = _marks(database, wish.news, kept, reached, consumers)
-    names = {one.no: one.model for one in kept if one.working}
-    asked = {names[mark.generation]: mark.asked for mark in marks if mark.asked and mark.generation in names}
-    return ConsumerImpact(None, asked), marks
+    consumers = database.rows("consumers", _Consumer, model=invalidation.change.model)
+    reached = _reach(invalidation.ranges, consumers, lambda child: reach.get(child, NOTHING))
+    generations = database.rows(statement, _KeptGeneration, models=sorted(reached))
+    stale_ranges = _stale_ranges(database, invalidation.change, generations, reached, consumers)
+    names = {generation.no: generation.model for generation in generations if generation.working}
+    asked = {
+        names[stale_range.generation]: stale_range.asked
+        for stale_range in stale_ranges
+        if stale_range.asked and stale_range.generation in names
+    }
+    return ConsumerImpact(None, asked), stale_ranges
 
 
-def _marks(
+def _stale_ranges(
     database: Database,
-    news: InputChange,
-    kept: Sequence[_Kept],
+    change: InputChange,
+    generations: Sequence[_KeptGeneration],
     reach: Mapping[str, IntervalSet],
     consumers: Sequence[_Consumer],
 ) -> list[StaleRange]:
-    return [_mark(database, news, one, reach[one.model], consumers) for one in kept if reach[one.model]]
+    return [
+        _stale_range(database, change, generation, reach[generation.model], consumers)
+        for generation in generations
+        if reach[generation.model]
+    ]
 
 
-def _mark(
-    database: Database, news: InputChange, kept: _Kept, reach: IntervalSet, consumers: Sequence[_Consumer]
+def _stale_range(
+    database: Database,
+    change: InputChange,
+    generation: _KeptGeneration,
+    reach: IntervalSet,
+    consumers: Sequence[_Consumer],
 ) -> StaleRange:
-    preferred = [one.preferred for one in consumers if one.child == kept.model]
+    preferred = [consumer.preferred for consumer in consumers if consumer.child == generation.model]
 
     def hit(frontier: Frontier) -> bool:
         # a table that nobody builds any more is only marked for rows that it has really read
-        return compare_pin(frontier, news, preferred) != "ahead" and (kept.working or has_read(frontier, news))
+        return compare_pin(frontier, change, preferred) != "ahead" and (
+            generation.working or has_read(frontier, change)
+        )
 
-    return find_stale(database, kept.no, reach, hit)
+    return find_stale(database, generation.no, reach, hit)
 
 
 def _reach(
     ranges: IntervalSet, consumers: Sequence[_Consumer], affected: Callable[[str], IntervalSet]
 ) -> dict[str, IntervalSet]:
     """By consumer: the positions that may differ."""
-    found: dict[str, IntervalSet] = {}
-    for one in consumers:
-        if one.removed:
-            found[one.child] = found.get(one.child, NOTHING) | _widened(ranges, one)
-        elif one.child not in found:
-            found[one.child] = affected(one.child)
-    return found
+    reach: dict[str, IntervalSet] = {}
+    for consumer in consumers:
+        if consumer.removed:
+            reach[consumer.child] = reach.get(consumer.child, NOTHING) | _widened(ranges, consumer)
+        elif consumer.child not in reach:
+            reach[consumer.child] = affected(consumer.child)
+    return reach
 
 
-def _widened(ranges: IntervalSet, one: _Consumer) -> IntervalSet:
+def _widened(ranges: IntervalSet, consumer: _Consumer) -> IntervalSet:
     """The project no longer knows a removed model; what was stored of it is enough."""
     return IntervalSet.of(
-        (max(part.start - one.after_pos, MIN_POSITION), min(part.end + one.before_pos, MAX_POSITION)) for part in ranges
+        (max(part.start - consumer.after_pos, MIN_POSITION), min(part.end + consumer.before_pos, MAX_POSITION))
+        for part in ranges
     )

@@ -73,14 +73,16 @@ def read(database: Database, generations: Iterable[int], known: Mapping[int, Fol
     """
     wanted = sorted(generations)
     missing = [no for no in wanted if no not in known]
-    found = {no: known.get(no, Fold()) for no in wanted}
-    for one in database.rows("read_folded", _Folded, generations=missing):
-        found[one.generation] = Fold(one.through, IntervalSet(tuple(one.covered)), IntervalSet(tuple(one.stale)))
-    through = [found[no].through for no in wanted]
+    folds = {no: known.get(no, Fold()) for no in wanted}
+    for folded in database.rows("read_folded", _Folded, generations=missing):
+        folds[folded.generation] = Fold(
+            folded.through, IntervalSet(tuple(folded.covered)), IntervalSet(tuple(folded.stale))
+        )
+    through = [folds[no].through for no in wanted]
     runs = database.rows("read_signed_rows", SignedRun, generations=wanted, through=through)
     for no, group in groupby(runs, key=lambda run: run.generation):
-        found[no] = extended(found[no], list(group))
-    return found
+        folds[no] = extended(folds[no], list(group))
+    return folds
 
 
 def fold(database: Database, generation: int, after_rows: int = FOLD_AFTER_ROWS) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -10,8 +10,7 @@ from psycopg.types.json import Jsonb
 
 from penstock.planner.change.pins import Asked, InputChange, lost, too_early
 from penstock.state.database.connection import Database, storable
-from penstock.state.progress import pins
-from penstock.state.progress import row_counts as told
+from penstock.state.progress import pins, row_counts
 from penstock.state.progress.folding import Kind
 from penstock.state.progress.row_counts import StoredCounts
 from penstock.values.changes import RowCounts
@@ -42,14 +41,14 @@ class StaleRange:
 class Invalidation:
     """That something is computed again: what changed, and who says so why."""
 
-    news: InputChange
+    change: InputChange
     ranges: IntervalSet
     reason: str
     actor: str
     cause: Cause
     key: str | None = None
     row_filter: str | None = None
-    told: RowCounts = ()
+    row_counts: RowCounts = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +72,10 @@ class Invalidations:
         The same key asks once. With `rows_unknown` somebody else may have changed what is stored: equal rows can no
         longer be told by a digest.
         """
-        wish = Invalidation(own_news(model), scope, reason, actor, cause, key, row_filter)
+        invalidation = Invalidation(own_change(model), scope, reason, actor, cause, key, row_filter)
         with self._database.transaction():
-            known = known_wish(self._database, model, key)
-            return known.id if known is not None else self._ask([wish], rows_unknown)[0]
+            known = known_invalidation(self._database, model, key)
+            return known.id if known is not None else self._ask([invalidation], rows_unknown)[0]
 
     def invalidate_all(
         self,
@@ -91,38 +90,38 @@ class Invalidations:
 
         One invalidation for each: all are ordered by the epochs of their own generations, whatever they read.
         """
-        wishes = [
-            Invalidation(own_news(model), scope, reason, actor, "rerun", row_filter=row_filter)
+        invalidations = [
+            Invalidation(own_change(model), scope, reason, actor, "rerun", row_filter=row_filter)
             for model, scope in sorted(scopes.items())
             if scope
         ]
-        if wishes:
+        if invalidations:
             with self._database.transaction():
-                self._ask(wishes, rows_unknown)
-        return len(wishes)
+                self._ask(invalidations, rows_unknown)
+        return len(invalidations)
 
-    def _ask(self, wishes: Sequence[Invalidation], rows_unknown: bool) -> list[int]:
+    def _ask(self, invalidations: Sequence[Invalidation], rows_unknown: bool) -> list[int]:
         database = self._database
-        names = [wish.news.model for wish in wishes]
+        names = [invalidation.change.model for invalidation in invalidations]
         generations = database.rows("lock_kept_generations", _of_model, models=names)
         numbers = []
-        for wish in wishes:
-            own = [no for no, model in generations if model == wish.news.model]
-            marks = [find_stale(database, no, wish.ranges, lambda _: True) for no in own]
-            numbers.append(store(database, wish, marks))
+        for invalidation in invalidations:
+            own = [no for no, model in generations if model == invalidation.change.model]
+            stale_ranges = [find_stale(database, no, invalidation.ranges, lambda _: True) for no in own]
+            numbers.append(store(database, invalidation, stale_ranges))
             if rows_unknown:
-                database.run("forget_digests", generations=own, ranges=wish.ranges)
-            note(database, wish)
+                database.run("forget_digests", generations=own, ranges=invalidation.ranges)
+            note(database, invalidation)
         database.run("wake")
         return numbers
 
 
-def own_news(model: str) -> InputChange:
+def own_change(model: str) -> InputChange:
     """Not of an input: somebody wants the model itself computed again."""
     return InputChange(model, None, None, None)
 
 
-def known_wish(database: Database, model: str, key: str | None) -> Recorded | None:
+def known_invalidation(database: Database, model: str, key: str | None) -> Recorded | None:
     """Whether this was asked before. From here on whoever asks it too waits for the caller's transaction."""
     if key is None:
         return None
@@ -130,10 +129,12 @@ def known_wish(database: Database, model: str, key: str | None) -> Recorded | No
     return database.row("known_invalidation", Recorded, model=model, key=key)
 
 
-def note(database: Database, wish: Invalidation) -> None:
+def note(database: Database, invalidation: Invalidation) -> None:
     """For those who ask later who did what."""
-    scope = {"scope": str(wish.ranges)}
-    database.run("audit", actor=wish.actor, action="invalidate", subject=wish.news.model, detail=Jsonb(scope))
+    scope = {"scope": str(invalidation.ranges)}
+    database.run(
+        "audit", actor=invalidation.actor, action="invalidate", subject=invalidation.change.model, detail=Jsonb(scope)
+    )
 
 
 def _of_model(no: int, model: str) -> tuple[int, str]:
@@ -149,63 +150,67 @@ def find_stale(
     publishes.
     """
     said = database.rows("overlapping_rows", _Said, generation=generation, ranges=affected)
-    made_from = sorted({one.frontier for one in said if one.frontier is not None})
+    made_from = sorted({row.frontier for row in said if row.frontier is not None})
     hits = {number for number, inputs in pins.frontiers(database, made_from).items() if hit(inputs)}
     old = _covered_from(said, hits) & affected
     active = database.values("active_ranges", IntervalSet, generation=generation)
-    return StaleRange(generation, old, old | (IntervalSet.of(part for one in active for part in one) & affected))
+    return StaleRange(generation, old, old | (_union(active) & affected))
 
 
-def store(database: Database, wish: Invalidation, marks: Sequence[StaleRange]) -> int:
-    """Write an invalidation with its marks; one that asks nothing of anybody is closed at once."""
+def store(database: Database, invalidation: Invalidation, stale_ranges: Sequence[StaleRange]) -> int:
+    """Write an invalidation with its stale ranges; one that asks nothing of anybody is closed at once."""
     number = database.value(
         "insert_invalidation",
         int,
-        model=wish.news.model,
-        ranges=wish.ranges,
-        reason=storable(wish.reason),
-        actor=wish.actor,
-        cause=wish.cause,
-        row_filter=None if wish.row_filter is None else storable(wish.row_filter),
-        told=told.stored([wish.told]),
-        input_generation=wish.news.generation,
-        input_table_id=wish.news.table_id,
-        input_snapshot=wish.news.snapshot,
-        idem_key=wish.key,
+        model=invalidation.change.model,
+        ranges=invalidation.ranges,
+        reason=storable(invalidation.reason),
+        actor=invalidation.actor,
+        cause=invalidation.cause,
+        row_filter=None if invalidation.row_filter is None else storable(invalidation.row_filter),
+        row_counts=row_counts.stored([invalidation.row_counts]),
+        input_generation=invalidation.change.generation,
+        input_table_id=invalidation.change.table_id,
+        input_snapshot=invalidation.change.snapshot,
+        idem_key=invalidation.key,
     )
     assert number is not None  # noqa: S101  an insert without a condition returns its row
-    for mark in marks:
-        if mark.asked:
-            epoch = database.value("next_epoch", int, generation=mark.generation)
-            database.run("insert_signed_rows", generation=mark.generation, kind="stale", ranges=mark.old)
+    for stale_range in stale_ranges:
+        if stale_range.asked:
+            epoch = database.value("next_epoch", int, generation=stale_range.generation)
+            database.run("insert_signed_rows", generation=stale_range.generation, kind="stale", ranges=stale_range.old)
             database.run(
                 "insert_target",
                 invalidation=number,
-                generation=mark.generation,
+                generation=stale_range.generation,
                 epoch=epoch,
-                ranges=mark.asked,
-                stale=bool(mark.old),
+                ranges=stale_range.asked,
+                stale=bool(stale_range.old),
             )
-    if wish.cause in ("source", "parent"):  # what people said is kept as they said it
-        _absorb(database, number, wish)
+    if invalidation.cause in ("source", "parent"):  # what people said is kept as they said it
+        _absorb(database, number, invalidation)
     database.run("close_invalidations", invalidations=[number])
     return number
 
 
-def _absorb(database: Database, number: int, wish: Invalidation) -> None:
-    """Let a trickle of late rows be one wish, not one for each."""
+def _absorb(database: Database, number: int, invalidation: Invalidation) -> None:
+    """Let a trickle of late rows be one invalidation, not one for each."""
     taken = database.rows("absorb_invalidations", _taken, invalidation=number)
     if taken:
         database.run(
             "extend_invalidation",
             invalidation=number,
-            ranges=IntervalSet.of(part for ranges in (wish.ranges, *(one for one, _ in taken)) for part in ranges),
-            told=told.stored([wish.told, *(rows for _, rows in taken)]),
+            ranges=_union([invalidation.ranges, *(ranges for ranges, _ in taken)]),
+            row_counts=row_counts.stored([invalidation.row_counts, *(rows for _, rows in taken)]),
         )
 
 
-def _taken(ranges: IntervalSet, told_: StoredCounts) -> tuple[IntervalSet, RowCounts]:
-    return ranges, told.loaded(told_)
+def _union(sets: Iterable[IntervalSet]) -> IntervalSet:
+    return IntervalSet.of(part for ranges in sets for part in ranges)
+
+
+def _taken(ranges: IntervalSet, counts: StoredCounts) -> tuple[IntervalSet, RowCounts]:
+    return ranges, row_counts.loaded(counts)
 
 
 def answer_targets(database: Database, generation: int, done: IntervalSet, frontier: Frontier, epoch: int) -> None:
@@ -214,9 +219,9 @@ def answer_targets(database: Database, generation: int, done: IntervalSet, front
     late = lost(targets, done, frontier, epoch)
     if late:
         database.run("insert_signed_rows", generation=generation, kind="stale", ranges=late)
-        missed = [one.invalidation for one in targets if too_early(one, frontier, epoch)]
+        missed = [target.invalidation for target in targets if too_early(target, frontier, epoch)]
         database.run("reopen_targets", generation=generation, invalidations=missed)
-    answered = [one.invalidation for one in targets if not too_early(one, frontier, epoch)]
+    answered = [target.invalidation for target in targets if not too_early(target, frontier, epoch)]
     if answered:
         database.run("lock_invalidations", invalidations=answered)
         database.run("answer_targets", generation=generation, invalidations=answered, ranges=done)
@@ -225,12 +230,12 @@ def answer_targets(database: Database, generation: int, done: IntervalSet, front
 
 def _covered_from(said: Sequence[_Said], hits: Collection[int]) -> IntervalSet:
     """Where the last word is a cover that was made from one of these frontiers."""
-    found = NOTHING
-    words = ((one.kind == "cover" and one.frontier in hits, one.range) for one in said if one.kind != "stale")
+    covered = NOTHING
+    words = ((row.kind == "cover" and row.frontier in hits, row.range) for row in said if row.kind != "stale")
     for is_hit, group in groupby(words, key=lambda word: word[0]):
         part = IntervalSet.of(interval for _, interval in group)
-        found = found | part if is_hit else found - part
-    return found
+        covered = covered | part if is_hit else covered - part
+    return covered
 
 
 def _asked(

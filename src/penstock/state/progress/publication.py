@@ -11,7 +11,14 @@ from psycopg.types.json import Jsonb
 from penstock.state.database.connection import Database
 from penstock.state.progress import pins
 from penstock.state.progress.generations import forget
-from penstock.state.progress.invalidations import Invalidation, StaleRange, answer_targets, find_stale, own_news, store
+from penstock.state.progress.invalidations import (
+    Invalidation,
+    StaleRange,
+    answer_targets,
+    find_stale,
+    own_change,
+    store,
+)
 from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.records import GenerationHead
 from penstock.values.tasks import Commit, Cost, Lease
@@ -37,7 +44,7 @@ class Publication:
 
         An adopted commit brings the frontier and the epoch of the attempt that made it: what changed since is stale.
         """
-        database, lease, done = self._database, self._lease, IntervalSet.of(one.interval for one in commit.chunks)
+        database, lease, done = self._database, self._lease, IntervalSet.of(chunk.interval for chunk in commit.chunks)
         if done - lease.order.scope:
             raise ValueError(f"task {lease.task} is about {lease.order.scope}, its commit about {done}")
         if self._made_anew(commit):
@@ -57,14 +64,14 @@ class Publication:
             warnings=Jsonb(list(warnings)),
         )
         database.run("finish_task", task=lease.task, state="succeeded")
-        news = commit.changed if self._follows(commit) else done
-        self._tell(commit, news | doubtful)
+        changed = commit.changed if self._follows(commit) else done
+        self._tell(commit, changed | doubtful)
         self.recorded = True
 
     def _doubtful(self, done: IntervalSet) -> IntervalSet:
         """Where somebody else was found to have written, and nothing has been computed since."""
-        found = self._database.values("doubtful_ranges", IntervalSet, generation=self.generation.no, ranges=done)
-        return IntervalSet.of(part for one in found for part in one) & done
+        doubtful = self._database.values("doubtful_ranges", IntervalSet, generation=self.generation.no, ranges=done)
+        return IntervalSet.of(part for ranges in doubtful for part in ranges) & done
 
     def _forget_digests(self, ranges: IntervalSet) -> None:
         """What an attempt found equal, or committed, before somebody else wrote there says nothing of the table now."""
@@ -94,11 +101,11 @@ class Publication:
         no, database = self.generation.no, self._database
         if self.generation.accepted_snapshot is not None:
             forget(database, no, self.generation.accepted_snapshot)
-        mark = find_stale(database, no, EVERYTHING, lambda _: True)
-        mark = StaleRange(no, mark.old - done, mark.asked - done)
+        stale_range = find_stale(database, no, EVERYTHING, lambda _: True)
+        stale_range = StaleRange(no, stale_range.old - done, stale_range.asked - done)
         reason = "its table was gone and has been made anew"
-        wish = Invalidation(own_news(self.generation.model), mark.asked, reason, "penstock", "audit")
-        store(database, wish, [mark])
+        invalidation = Invalidation(own_change(self.generation.model), stale_range.asked, reason, "penstock", "audit")
+        store(database, invalidation, [stale_range])
 
     def _write_frontier(self, commit: Commit) -> int:
         no, lease = self.generation.no, self._lease
@@ -121,7 +128,7 @@ class Publication:
         return written
 
     def _write_covers(self, commit: Commit, frontier: int) -> None:
-        found = [chunk.digest for chunk in commit.chunks]
+        digests = [chunk.digest for chunk in commit.chunks]
         self._database.run(
             "insert_covers",
             generation=self.generation.no,
@@ -131,9 +138,9 @@ class Publication:
             snapshot=commit.snapshot,
             ranges=[chunk.interval for chunk in commit.chunks],
             rows=[chunk.rows for chunk in commit.chunks],
-            digest_rows=[digest and digest[0] for digest in found],
-            digest_a=[digest and digest[1] for digest in found],
-            digest_b=[digest and digest[2] for digest in found],
+            digest_rows=[digest and digest[0] for digest in digests],
+            digest_a=[digest and digest[1] for digest in digests],
+            digest_b=[digest and digest[2] for digest in digests],
         )
 
     def _tell(self, commit: Commit, changed: IntervalSet) -> None:
@@ -146,6 +153,6 @@ class Publication:
                 table_id=None,
                 snapshot=commit.snapshot,
                 ranges=changed,
-                told=Jsonb([]),
+                row_counts=Jsonb([]),
             )
         self._database.run("wake")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from penstock.state.database.connection import Database
-from penstock.state.progress import row_counts as told
+from penstock.state.progress import row_counts
 from penstock.state.progress.row_counts import StoredCounts
 from penstock.values.changes import rows_within
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, IntervalSet
@@ -32,7 +32,7 @@ class _Row:
     reason: str
     actor: str
     snapshot: int | None
-    told: StoredCounts
+    row_counts: StoredCounts
     changed: IntervalSet
     ranges: IntervalSet
     remaining: IntervalSet
@@ -54,7 +54,7 @@ class _Row:
             self.reason,
             self.actor,
             self.snapshot,
-            rows_within(told.loaded(self.told), self.changed, read),
+            rows_within(row_counts.loaded(self.row_counts), self.changed, read),
             self.ranges & scope,
             self.remaining & scope,
             self.created_at,
@@ -74,14 +74,14 @@ class Reopenings:
 
     def since(self, generation: int, scope: IntervalSet) -> Reopened | None:
         """Since when some of `scope` is to be computed again; None when nobody asks for any of it."""
-        asked = self._database.row("reopened_in", _Since, generation=generation, scope=scope)
-        return None if asked is None else Reopened(asked.since, asked.gathers, asked.latest)
+        waiting = self._database.row("reopened_in", _Since, generation=generation, scope=scope)
+        return None if waiting is None else Reopened(waiting.since, waiting.gathers, waiting.latest)
 
 
 def reopened(database: Database, generations: Iterable[Generation]) -> dict[str, Reopened]:
     """By model, for those that hold something stale: since when, and whether more of it may be about to come."""
-    stale = {one.no: one.model for one in generations if one.stale}
+    stale = {generation.no: generation.model for generation in generations if generation.stale}
     if not stale:
         return {}
-    found = database.rows("world_reopened", _Since, generations=sorted(stale))
-    return {stale[one.generation]: Reopened(one.since, one.gathers, one.latest) for one in found}
+    rows = database.rows("world_reopened", _Since, generations=sorted(stale))
+    return {stale[row.generation]: Reopened(row.since, row.gathers, row.latest) for row in rows}

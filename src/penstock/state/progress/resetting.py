@@ -45,5 +45,5 @@ class Reset:
             table_id=None,
             snapshot=snapshot,
             ranges=self.covered,
-            told=Jsonb([]),
+            row_counts=Jsonb([]),
         )

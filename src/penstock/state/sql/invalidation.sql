@@ -30,7 +30,7 @@ insert into invalidation (
   model, ranges, reason, actor, cause, row_filter, told, input_generation, input_table_id, input_snapshot, idem_key
 )
 values (
-  %(model)s, %(ranges)s, %(reason)s, %(actor)s, %(cause)s, %(row_filter)s, %(told)s, %(input_generation)s,
+  %(model)s, %(ranges)s, %(reason)s, %(actor)s, %(cause)s, %(row_filter)s, %(row_counts)s, %(input_generation)s,
   %(input_table_id)s, %(input_snapshot)s, %(idem_key)s
 )
 returning id;
@@ -57,11 +57,11 @@ with older as materialized (
   from (select generation, min(since) as since from asked group by generation) first
   where t.invalidation = %(invalidation)s and t.generation = first.generation
 )
-delete from invalidation i using older where i.id = older.id returning i.ranges, i.told as told_;
+delete from invalidation i using older where i.id = older.id returning i.ranges, i.told as counts;
 
 -- name: extend_invalidation
 -- It speaks for those that it took in.
-update invalidation set ranges = %(ranges)s, told = %(told)s where id = %(invalidation)s;
+update invalidation set ranges = %(ranges)s, told = %(row_counts)s where id = %(invalidation)s;
 
 -- name: active_ranges
 -- Queued, running and waiting for a retry.
@@ -132,12 +132,12 @@ insert into event (id, kind, model, generation, table_id, snapshot, ranges, told
 select %(id)s, 'changed', %(model)s, %(generation)s::text, %(table_id)s,
   case when exists (
     select from generation g where g.id = %(generation)s::uuid and g.lost_snapshot >= %(snapshot)s::bigint
-  ) then null else %(snapshot)s::bigint end, %(ranges)s, %(told)s
+  ) then null else %(snapshot)s::bigint end, %(ranges)s, %(row_counts)s
 on conflict (id) do nothing;
 
 -- name: next_event
 -- Several processes may handle events at once: each takes another one.
-select no, id, model, generation, table_id, snapshot, ranges, told, attempts, last_error
+select no, id, model, generation, table_id, snapshot, ranges, told as row_counts, attempts, last_error
 from event where not dead and available_at <= clock()
 order by no limit 1 for update skip locked;
 

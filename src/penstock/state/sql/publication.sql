@@ -1,5 +1,5 @@
 -- name: intend
--- The epoch is read with the intent: a wish that is not visible here comes later and will be found by it.
+-- The epoch is read with the intent: an invalidation that is not visible here comes later and will be found by it.
 update attempt
 set inputs = %(inputs)s, base_snapshot = %(base_snapshot)s, staging = %(staging)s, intent_at = clock(),
   basis_epoch = (select epoch from generation where no = %(generation)s)

@@ -46,19 +46,19 @@ def normalised(sql: str) -> str:
 
 def fingerprint(model: Model, used: Mapping[str, object]) -> str:
     """A hash of what the model's rows depend on; `used` are the values its templates take from elsewhere."""
-    told: dict[str, object] = {"position": model.position, "axis": model.axis, "used": dict(used)}
+    facts: dict[str, object] = {"position": model.position, "axis": model.axis, "used": dict(used)}
     match model:
         case Source():
-            told |= {"location": model.location, "format": model.format.name, "exec": model.exec}
-            told |= {"sql": normalised(model.bounds_sql or ""), "completeness": model.completeness}
+            facts |= {"location": model.location, "format": model.format.name, "exec": model.exec}
+            facts |= {"sql": normalised(model.bounds_sql or ""), "completeness": model.completeness}
         case IntervalModel():
             groups = [[(d.model, d.before, d.after, d.optional) for d in group] for group in model.dependencies]
-            told |= {"sql": normalised(model.sql), "dependencies": groups}
+            facts |= {"sql": normalised(model.sql), "dependencies": groups}
             if model.update_strategy == "append":  # what replaces has no say here: its tables stay as they are
-                told["append"] = [sorted(model.unique_key), model.on_retract]
+                facts["append"] = [sorted(model.unique_key), model.on_retract]
         case _:
             assert_never(model)
-    text = json.dumps(told, sort_keys=True, default=str)
+    text = json.dumps(facts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
