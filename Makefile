@@ -9,7 +9,7 @@ FAST_TESTS := tests/unit
 CHAOS_SECONDS ?= 1800
 CHAOS_DAYS ?= 2000
 
-.PHONY: help demo test check chaos fuzz format bench clean
+.PHONY: help demo lint test check chaos fuzz format bench clean
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -21,14 +21,16 @@ $(STAMP): pyproject.toml constraints.txt scripts/setup.sh scripts/has_java.py
 demo: $(STAMP)  ## build the beacon demo in ./demo and walk through it
 	@$(BIN)/python scripts/demo.py demo
 
-check: $(STAMP)  ## format, lint, types, layers, fast tests
+lint: $(STAMP)  ## format, lint, types, layers
 	$(BIN)/ruff format --check src tests benchmarks scripts examples
 	$(BIN)/ruff check src tests benchmarks scripts examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check: lint  ## lint, and the fast tests
 	$(TEST_ENV) $(BIN)/python -m pytest -q $(FAST_TESTS)
 
-test: check  ## everything: real PostgreSQL, Spark and Delta
+test: lint  ## lint, and all tests: real PostgreSQL, Spark and Delta
 	$(TEST_ENV) $(BIN)/python scripts/test.py
 
 chaos: $(STAMP)  ## CHAOS_DAYS simulated, then real processes for CHAOS_SECONDS, killed, stopped and cut off, then the same with Spark; PENSTOCK_SEED tells a story again

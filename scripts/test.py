@@ -1,27 +1,18 @@
-"""Runs the tests in two halves side by side: either alone leaves a core idle much of the time."""
+"""Runs all tests in processes that share the files, one more than there are cores: some tests mostly wait."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from tempfile import TemporaryFile
 
-DEMO = "tests/acceptance/test_demo.py"
-SPARK = ("tests/spark", "tests/acceptance", f"--ignore={DEMO}")
-OTHERS = ("tests/integration", "tests/crash", DEMO)
-
-
-def pytest(half: tuple[str, ...]) -> list[str]:
-    return [sys.executable, "-m", "pytest", "-q", "--durations=10", *half]
+PROCESSES = (os.cpu_count() or 1) + 1
+# a process that has done a file gets the next; one Spark session and one PostgreSQL serve all files of a process
+SHARED = ("-n", str(PROCESSES), "--dist=loadfile", "--no-loadscope-reorder")
 
 
 def main() -> int:
-    """0 when both halves pass; the output of the second comes after that of the first."""
-    with TemporaryFile() as kept, subprocess.Popen(pytest(OTHERS), stdout=kept, stderr=kept) as beside:
-        codes = [subprocess.run(pytest(SPARK), check=False).returncode, beside.wait()]
-        kept.seek(0)
-        sys.stdout.write(kept.read().decode(errors="replace"))
-    return max(codes)
+    return subprocess.run([sys.executable, "-m", "pytest", "-q", *SHARED, *sys.argv[1:]], check=False).returncode
 
 
 if __name__ == "__main__":
