@@ -5,7 +5,6 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # The suite runs far from UTC, so that a forgotten time zone shows.
 TEST_ENV := TZ=Australia/Brisbane
-FAST_TESTS := tests/unit
 CHAOS_SECONDS ?= 1800
 CHAOS_DAYS ?= 2000
 
@@ -26,10 +25,10 @@ check: $(STAMP)  ## format, lint, types, layers, fast tests
 	$(BIN)/ruff check src tests benchmarks scripts examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(TEST_ENV) $(BIN)/python -m pytest -q $(FAST_TESTS)
+	$(TEST_ENV) $(BIN)/python scripts/test.py unit
 
 test: check  ## everything: real PostgreSQL, Spark and Delta
-	$(TEST_ENV) $(BIN)/python scripts/test.py
+	$(TEST_ENV) $(BIN)/python scripts/test.py integration spark crash acceptance
 
 chaos: $(STAMP)  ## CHAOS_DAYS simulated, then real processes for CHAOS_SECONDS, killed, stopped and cut off, then the same with Spark; PENSTOCK_SEED tells a story again
 	$(TEST_ENV) PENSTOCK_DAYS=$(CHAOS_DAYS) $(BIN)/python -m pytest -q -s tests/integration/test_simulation.py -k 'quiet or control'

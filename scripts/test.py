@@ -1,27 +1,21 @@
-"""Runs the tests in two halves side by side: either alone leaves a core idle much of the time."""
+"""Runs parts of the tests in processes that share the files: a process that has done a file gets the next."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from tempfile import TemporaryFile
 
-DEMO = "tests/acceptance/test_demo.py"
-SPARK = ("tests/spark", "tests/acceptance", f"--ignore={DEMO}")
-OTHERS = ("tests/integration", "tests/crash", DEMO)
-
-
-def pytest(half: tuple[str, ...]) -> list[str]:
-    return [sys.executable, "-m", "pytest", "-q", "--durations=10", *half]
+# one Spark session and one PostgreSQL serve all files of a process
+SHARED = ("--dist=loadfile", "--no-loadscope-reorder")
 
 
 def main() -> int:
-    """0 when both halves pass; the output of the second comes after that of the first."""
-    with TemporaryFile() as kept, subprocess.Popen(pytest(OTHERS), stdout=kept, stderr=kept) as beside:
-        codes = [subprocess.run(pytest(SPARK), check=False).returncode, beside.wait()]
-        kept.seek(0)
-        sys.stdout.write(kept.read().decode(errors="replace"))
-    return max(codes)
+    """Tests with real processes mostly wait: there is one process more than there are cores."""
+    parts = sys.argv[1:]
+    processes = (os.cpu_count() or 1) + (parts != ["unit"])
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(processes), *SHARED]
+    return subprocess.run([*command, *(f"tests/{part}" for part in parts)], check=False).returncode
 
 
 if __name__ == "__main__":

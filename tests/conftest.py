@@ -1,4 +1,4 @@
-"""What every test may count on: databases of test projects leave nothing behind."""
+"""What every test may count on: databases of test projects leave nothing behind. And what the tests cost."""
 
 from __future__ import annotations
 
@@ -7,13 +7,30 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
+from parts import longest_first, table
+
+if TYPE_CHECKING:
+    from penstock.engine.spark.session import Session
+
 # a busy machine is no finding: what may take long is measured by tests of its own; `make fuzz` draws many more
 settings.register_profile("patient", deadline=None, max_examples=40)
 settings.load_profile("patient")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    longest_first(items)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [one for kind in terminalreporter.stats.values() for one in kind if isinstance(one, pytest.TestReport)]
+    if len({report.nodeid.split("/")[1] for report in reports}) > 1:
+        terminalreporter.section("what each part costs")
+        terminalreporter.write("".join(f"{line}\n" for line in table(reports)))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -26,3 +43,25 @@ def database_home() -> Iterator[Path]:
     yield home
     del os.environ["PENSTOCK_PG_HOME"], os.environ["PENSTOCK_PG_LINGER"]
     shutil.rmtree(home, ignore_errors=True)
+
+
+def cache_folder() -> Path:
+    """The users' own cache, so that jars are fetched once and not once per test run."""
+    given = os.environ.get("PENSTOCK_CACHE") or os.environ.get("XDG_CACHE_HOME")
+    return Path(given or Path.home() / ".cache") / "penstock"
+
+
+@pytest.fixture(scope="session")
+def session() -> Iterator[Session]:
+    """One for all files of a process: those of tests/spark, and those in which commands are typed in the process."""
+    from penstock.engine.spark.session import Session, SparkSettings
+
+    conf = {
+        "spark.hadoop.javax.jdo.option.ConnectionPassword": "conf-Zk93-hush",
+        "spark.driver.extraJavaOptions": '-Dtrust.password="option Zk93 \\"hush\\"" -Dplain=1',
+    }
+    storage = {"AWS_SECRET_ACCESS_KEY": "storage-Zk93-hush", "AWS_REGION": "eu-north-1"}
+    environ = {**os.environ, "SOME_DATABASE_PASSWORD": "environ-Zk93-hush"}
+    started = Session(SparkSettings(cache=cache_folder(), environ=environ, conf=conf, storage=storage, quick=True))
+    yield started
+    started.stop()

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import json
+import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
+
+from penstock.engine.spark import session as spark_session
+from penstock.engine.spark.session import Session
 
 
 @dataclass(frozen=True)
@@ -68,3 +76,56 @@ class Shell:
 def shell_in() -> Callable[[Path], Shell]:
     """A database stays for the next command, as it does for people, but not for minutes."""
     return lambda folder: Shell(folder, {**os.environ, "PENSTOCK_PG_LINGER": "20"})
+
+
+@dataclass(frozen=True)
+class Typed(Shell):
+    """The same commands, each in this process: whoever asks for Spark is given the session of the tests."""
+
+    session: Session
+
+    def __call__(self, *arguments: str, code: int | None = 0) -> Answer:
+        from penstock.cli.main import main
+
+        out, err, ended = io.StringIO(), io.StringIO(), 0
+        with self._alone(), chdir(self.folder), redirect_stdout(out), redirect_stderr(err):
+            sys.argv = ["penstock", *arguments]
+            try:
+                main()
+            except SystemExit as end:
+                ended = end.code if isinstance(end.code, int) else int(end.code is not None)
+        answer = Answer(ended, out.getvalue(), err.getvalue())
+        if code is not None:
+            assert answer.code == code, f"{arguments} -> {answer}"
+        return answer
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """What a command changes for its whole process is put back."""
+        shared = self.session
+
+        class Lent(Session):
+            """Not started before a command needs it, and not stopped after it."""
+
+            def _start(self) -> object:
+                return shared.spark()
+
+            def stop(self, *, quick: bool = False) -> None:
+                if self._beginning is not None:
+                    self._beginning.join()
+                self._spark = None
+
+        threshold, argv, handlers = gc.get_threshold(), sys.argv, logging.getLogger("penstock").handlers[:]
+        with patch.dict(os.environ, self.environ), patch.object(spark_session, "Session", Lent):
+            try:
+                yield
+            finally:
+                gc.set_threshold(*threshold)
+                sys.argv = argv
+                logging.getLogger("penstock").handlers[:] = handlers
+
+
+@pytest.fixture(scope="session")
+def typed_in(session: Session, shell_in: Callable[[Path], Shell]) -> Callable[[Path], Shell]:
+    """For what commands print and do; what a process of its own adds is shown by test_demo and test_together."""
+    return lambda folder: Typed(folder, shell_in(folder).environ, session)

@@ -37,17 +37,17 @@ def having(*languages: str) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def beacon(tmp_path_factory: pytest.TempPathFactory, shell_in: Callable[[Path], Any]) -> Any:
+def beacon(tmp_path_factory: pytest.TempPathFactory, typed_in: Callable[[Path], Any]) -> Any:
     """A demo of its own, because the tour shows what happens on a project that never ran."""
     folder = tmp_path_factory.mktemp("documents")
-    shell_in(folder)("init", "beacon", "--demo")
-    return shell_in(folder / "beacon")
+    typed_in(folder)("init", "beacon", "--demo")
+    return typed_in(folder / "beacon")
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("document", having("console"), ids=name)
 def test_commands_print_what_is_shown(
-    document: Path, beacon: Any, shell_in: Callable[[Path], Any], tmp_path: Path
+    document: Path, beacon: Any, typed_in: Callable[[Path], Any], tmp_path: Path
 ) -> None:
     targets = re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for block in blocks(document, "console"):
@@ -61,7 +61,7 @@ def test_commands_print_what_is_shown(
             if program == "python":
                 printed = beacon.python(*arguments)
             else:
-                place = shell_in(tmp_path) if arguments[0] == "init" else beacon
+                place = typed_in(tmp_path) if arguments[0] == "init" else beacon
                 answer = place(*arguments, code=block.exit_code)
                 printed = answer.out + (answer.err if block.exit_code else "")
             if shown and not matches(shown, printed):

@@ -62,12 +62,12 @@ def rows(model: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def story_of(tmp_path_factory: pytest.TempPathFactory, shell_in: Callable[[Path], Any]) -> Callable[[str], Story]:
+def story_of(tmp_path_factory: pytest.TempPathFactory, typed_in: Callable[[Path], Any]) -> Callable[[str], Story]:
     def copied(name: str) -> Story:
         folder = tmp_path_factory.mktemp("stories") / name
         ignored = shutil.ignore_patterns("landing", "warehouse", ".penstock", "__pycache__")
         shutil.copytree(ROOT / "examples" / name, folder, ignore=ignored)
-        return Story(shell_in(folder), sections(folder / "README.md"))
+        return Story(typed_in(folder), sections(folder / "README.md"))
 
     return copied
 

@@ -266,7 +266,7 @@ def test_processes_bring_back_the_embedded_server_that_they_lost(embedded: Numbe
         assert poll(lambda lost=lost: server() not in (None, lost) or None, 60), embedded.residents.tails()  # type: ignore[misc]
         embedded.grow(40)
         embedded.residents.wait_quiet(60)
-    assert embedded.violations() == []
+    assert embedded.violations() == [], embedded.residents.tails(40)
     assert [one.terminate() for one in roles] == [0, 0, 0]
     assert poll(lambda: server() is None or None, 20)
 

@@ -1,8 +1,7 @@
-"""One Spark session for the whole run, and a bench to work at."""
+"""A bench to work at, on the Spark session of the whole run."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ from postgres_server import PostgresServer, own_server
 from penstock.engine.commit.publish import FileSetChanged, publish
 from penstock.engine.delta import DeltaEngine
 from penstock.engine.spark.read import Reader
-from penstock.engine.spark.session import Session, SparkSettings
+from penstock.engine.spark.session import Session
 from penstock.engine.stage.staged import Staged
 from penstock.engine.stage.staging import restage, stage
 from penstock.engine.values.files import PositionColumn
@@ -37,25 +36,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.spark)
-
-
-def cache_folder() -> Path:
-    """The users' own cache, so that jars are fetched once and not once per test run."""
-    given = os.environ.get("PENSTOCK_CACHE") or os.environ.get("XDG_CACHE_HOME")
-    return Path(given or Path.home() / ".cache") / "penstock"
-
-
-@pytest.fixture(scope="session")
-def session() -> Iterator[Session]:
-    conf = {
-        "spark.hadoop.javax.jdo.option.ConnectionPassword": "conf-Zk93-hush",
-        "spark.driver.extraJavaOptions": '-Dtrust.password="option Zk93 \\"hush\\"" -Dplain=1',
-    }
-    storage = {"AWS_SECRET_ACCESS_KEY": "storage-Zk93-hush", "AWS_REGION": "eu-north-1"}
-    environ = {**os.environ, "SOME_DATABASE_PASSWORD": "environ-Zk93-hush"}
-    started = Session(SparkSettings(cache=cache_folder(), environ=environ, conf=conf, storage=storage, quick=True))
-    yield started
-    started.stop()
 
 
 class Borrowed(Session):

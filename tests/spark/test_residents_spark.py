@@ -33,8 +33,13 @@ from penstock.values.intervals import ranges
 from penstock.values.records import AttemptRecord, StateView
 
 COPY = "select n, value from {{ ref('raw.events') }}"
-SOON_SECONDS = 10.0
+SOON_SECONDS = 30.0
+"""Much less than a lease, and than the slow query would take."""
+VAIN_SECONDS = 240.0
+"""Ends a wait that is in vain: on a busy machine a JVM may take a minute to start."""
 CONFIG = "worker: {concurrency: 1, shutdown_timeout: 1s}\nscheduler: {sweep: 3 seconds, repair_delay: 1 second}\n"
+
+pytestmark = pytest.mark.timeout(900)
 
 
 def sleeping(milliseconds: int) -> str:
@@ -112,7 +117,7 @@ def test_a_cancelled_task_ends_its_job_within_seconds_and_its_worker_goes_on(
 ) -> None:
     begin(trial, sleeping(60_000))
     with serving(trial, roles.up):
-        eventually(lambda: slow_runs(trial, session), 60)
+        eventually(lambda: slow_runs(trial, session), VAIN_SECONDS)
         [task] = trial.tasks("slow")
         with trial.opened() as workspace:
             assert workspace.state.control.cancel_task(task.id, "test")
@@ -140,7 +145,7 @@ def cut_off(
         far = copy.copy(trial)
         far.environ = {**trial.environ, "PENSTOCK_STATE": server.dsn_at(proxy.host, proxy.port)}
         with serving(far, roles.worker, steps):
-            eventually(lambda: slow_runs(trial, session), 60)
+            eventually(lambda: slow_runs(trial, session), VAIN_SECONDS)
             steps.seen.clear()
             with trial.opened() as workspace:
                 workspace.state.control.pause("t.slow", "test")
@@ -193,7 +198,7 @@ class Meeting:
             self.written += 1
             meets = self.written <= 2
         if meets:
-            self._barrier.wait(60)
+            self._barrier.wait(VAIN_SECONDS)
 
 
 @pytest.mark.parametrize("foreign", [False, True])
@@ -222,10 +227,10 @@ def test_two_attempts_that_need_the_same_file_both_succeed(
         meeting.armed = True
         with trial.opened() as workspace:
             workspace.state.invalidations.invalidate("t.copy", ranges((20, 30)), "corrected", "test")
-            eventually(lambda: meeting.written, 30)
+            eventually(lambda: meeting.written, VAIN_SECONDS)
             workspace.state.invalidations.invalidate("t.copy", ranges((0, 10)), "corrected", "test")
         wanted = [(n, n * 9 if n < 10 or 20 <= n < 30 else n * 7) for n in range(40)]
-        eventually(lambda: trial.rows("copy") == wanted and not trial.stale("copy"), 60)
+        eventually(lambda: trial.rows("copy") == wanted and not trial.stale("copy"), VAIN_SECONDS)
     assert meeting.written >= 3, "nobody had to keep other rows again"
     repairs = [task for task in trial.tasks("copy") if task.order.lane == "repair"]
     assert [(task.state, task.attempt) for task in repairs] == [("succeeded", 1)] * len(repairs)
@@ -250,7 +255,7 @@ class Command:
         return self._log.read_text(errors="replace")
 
     def says(self, word: str) -> None:
-        eventually(lambda: word in self.text() or self.process.poll() is not None, 60)
+        eventually(lambda: word in self.text() or self.process.poll() is not None, VAIN_SECONDS)
         assert word in self.text(), self.text()[-3000:]
 
     def jvm(self) -> int:
@@ -258,7 +263,7 @@ class Command:
         return found
 
     def ends(self) -> int:
-        return self.process.wait(30)
+        return self.process.wait(VAIN_SECONDS)
 
     def __enter__(self) -> Command:
         return self

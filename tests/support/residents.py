@@ -16,7 +16,8 @@ from penstock.runtime.process.wakeup import Stop
 from penstock.runtime.serve import roles
 from penstock.values.records import StateView
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 100.0
+"""Ends a wait that is in vain. Shorter than a lease: nothing may come only because one has run out."""
 Role = Callable[[Workspace, Stop], None]
 
 
