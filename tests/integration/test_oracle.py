@@ -49,31 +49,31 @@ class Trial:
         return self.site.source(source)
 
     def place(self, name: str) -> str:
-        return self.site.table(self.state.views.world().current[f"t.{name}"].location)
+        return self.site.table(self.state.views.all().current[f"t.{name}"].location)
 
     def land(self, *positions: int, factor: int = 7) -> int:
         return self.engine.land(self.landing, [{"n": n, "value": n * factor} for n in positions])
 
     def look(self) -> None:
-        observer, world = MemoryObserver(self.engine), self.state.views.world()
-        for sight in observer.look(self.site, ["raw.numbers"], world):
+        observer, view = MemoryObserver(self.engine), self.state.views.all()
+        for sight in observer.look(self.site, ["raw.numbers"], view):
             keep(self.state.sources, sight)
-        assert observer.audit(self.site, self.state, world) == ()
+        assert observer.audit(self.site, self.state, view) == ()
 
     def work(self, step: Step = no_step) -> int:
         """Plan and work until nothing is ready; how many tasks that took."""
         done = 0
         context = AttemptContext(lambda *_: self.site, self.state, self.engine, step, Sure())
         while True:
-            world = reconcile(self.state, self.site, own_worker="w").world
-            observations = Observations(self.site.graph, world)
+            view = reconcile(self.state, self.site, own_worker="w").view
+            observations = Observations(self.site.graph, view)
             orders = [
                 one
                 for model in self.site.graph.interval_models
                 for one in plan(observations.observation(model))
                 if isinstance(one, Order)
             ]
-            self.state.queue.enqueue(orders, {name: one.no for name, one in world.working.items()})
+            self.state.queue.enqueue(orders, {name: one.no for name, one in view.working.items()})
             lease = self.state.queue.claim("w")
             if lease is None:
                 return done
@@ -102,7 +102,7 @@ class Trial:
         return holds(self.engine, self.state, self.site)
 
     def covered(self, name: str) -> IntervalSet:
-        found = self.state.views.world().current[f"t.{name}"]
+        found = self.state.views.all().current[f"t.{name}"]
         return found.covered - found.stale
 
 
@@ -177,7 +177,7 @@ def test_an_attempt_that_dies_anywhere_leaves_nothing_wrong(trial: Trial, label:
     assert trial.violations() == []
     trial.wait(600)
     trial.reconcile()
-    assert not any(work.in_flight for work in trial.state.views.world().work.values())
+    assert not any(work.in_flight for work in trial.state.views.all().work.values())
     assert trial.covered("copy") == ranges((0, 80))
     assert trial.violations() == []
 
@@ -215,8 +215,8 @@ def test_a_served_snapshot_that_is_gone_is_seen(built: Trial) -> None:
 
 def test_a_change_that_nobody_was_told_of_is_seen(built: Trial) -> None:
     built.land(13)
-    world = built.state.views.world()
-    for sight in MemoryObserver(built.engine).look(built.site, ["raw.numbers"], world):
+    view = built.state.views.all()
+    for sight in MemoryObserver(built.engine).look(built.site, ["raw.numbers"], view):
         keep(built.state.sources, replace(sight, changed=UNCHANGED))
     assert built.work() == 0
     assert any(text.startswith("t.copy") and "raw.numbers has changed since" in text for text in built.violations())
@@ -231,7 +231,7 @@ def test_a_task_with_two_commits_is_seen(built: Trial) -> None:
 
 def test_an_interval_is_computed_from_scratch_at_any_frontier(built: Trial) -> None:
     model = built.site.graph.interval_model("t.copy")
-    before = built.site.pin("raw.numbers", built.state.views.world())
+    before = built.site.pin("raw.numbers", built.state.views.all())
     assert before is not None and before.snapshot == 0
     built.land(3)
     counts = []
@@ -247,7 +247,7 @@ class TestMemoryObserver:
     def observed(self, trial: Trial, known: SourceRecord, **more: bool) -> tuple[SourceRecord, Changed]:
         source = trial.site.graph.models["raw.numbers"]
         assert isinstance(source, Source)
-        now = trial.state.views.world().at
+        now = trial.state.views.all().at
         return MemoryObserver(trial.engine, **more).observe(trial.site, source, known, now)
 
     def test_first_sight_gives_bounds_and_no_change(self, trial: Trial) -> None:

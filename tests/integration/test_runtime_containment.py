@@ -156,7 +156,7 @@ def assert_all_is_well(trial: Deployment, models: Iterable[str]) -> None:
 
 
 def done(models: Iterable[str]) -> Callable[[StateView], bool]:
-    return lambda world: all(bool(world.current[f"t.{name}"].covered) for name in models)
+    return lambda view: all(bool(view.current[f"t.{name}"].covered) for name in models)
 
 
 def applied(trial: Deployment) -> None:
@@ -269,10 +269,10 @@ def test_a_source_that_cannot_be_looked_at_keeps_its_error_to_itself(
     with broken(monkeypatch, delta_log, "observe", lambda place, *_, **__: "numbers" in place):
         assert trial.run().failed == 0
         with everything(trial) as resident:
-            world = until(trial, lambda world: "t.good" in world.current)
+            view = until(trial, lambda view: "t.good" in view.current)
         assert resident.error is None
     assert trial.rows("good")
-    assert "KeyError" in str(world.sources["raw.numbers"].error)
+    assert "KeyError" in str(view.sources["raw.numbers"].error)
 
 
 def test_changes_that_cannot_be_read_are_an_error_of_their_source(
@@ -309,7 +309,7 @@ def test_a_model_that_cannot_be_planned_fails_alone(trial: Deployment, monkeypat
     assert "t.bad cannot be planned: KeyError" in summary.errors[0]
     trial.land("others", range(10, 20))
     with broken(monkeypatch, scheduler, "plan", is_bad), everything(trial) as resident:
-        until(trial, lambda world: world.current["t.good"].covered.end == 20)
+        until(trial, lambda view: view.current["t.good"].covered.end == 20)
         assert not trial.covered("bad")
     assert resident.error is None
 
@@ -345,12 +345,12 @@ def test_a_scan_that_fails_is_an_error_of_its_source_and_the_worker_goes_on(
     monkeypatch.setattr(trial.engine, "scan_bounds", scan_bounds)
     applied(trial)
     with everything(trial) as resident:
-        world = until(
-            trial, lambda world: "raw.numbers" in world.sources and world.sources["raw.numbers"].error is not None
+        view = until(
+            trial, lambda view: "raw.numbers" in view.sources and view.sources["raw.numbers"].error is not None
         )
-        until(trial, lambda world: bool(world.current["t.good"].covered))
+        until(trial, lambda view: bool(view.current["t.good"].covered))
     assert resident.error is None
-    assert "ArrowInvalid" in str(world.sources["raw.numbers"].error)
+    assert "ArrowInvalid" in str(view.sources["raw.numbers"].error)
 
 
 def test_a_round_that_fails_is_told_and_the_next_one_comes(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,7 +358,7 @@ def test_a_round_that_fails_is_told_and_the_next_one_comes(trial: Deployment, mo
     applied(trial)
     times = iter([True])
     with broken(monkeypatch, scheduler, "due_slots", lambda *_: next(times, False)), everything(trial) as resident:
-        until(trial, lambda world: bool(world.current["t.copy"].covered))
+        until(trial, lambda view: bool(view.current["t.copy"].covered))
     assert resident.error is None
 
 
@@ -386,7 +386,7 @@ def test_a_cancel_that_fails_neither_ends_the_heartbeat_nor_keeps_the_task(
 
     applied(trial)
     with everything(trial, Fault("computed", lose)) as resident:
-        until(trial, lambda world: bool(world.current["t.copy"].covered))
+        until(trial, lambda view: bool(view.current["t.copy"].covered))
     assert failed
     assert resident.error is None
 

@@ -54,7 +54,7 @@ def table(trial: Deployment, name: str = "numbers") -> DeltaTable:
 
 def source(trial: Deployment, name: str = "numbers") -> SourceRecord:
     with trial.opened() as workspace:
-        return workspace.state.views.world().sources[f"raw.{name}"]
+        return workspace.state.views.all().sources[f"raw.{name}"]
 
 
 def again(trial: Deployment, name: str) -> IntervalSet:
@@ -173,8 +173,8 @@ def test_older_files_of_the_same_table_are_everything(trial: Deployment, tmp_pat
     shutil.rmtree(trial.landing("numbers"))
     shutil.copytree(kept, trial.landing("numbers"))
     with trial.opened() as workspace:
-        world = workspace.state.views.world()
-        (sight,) = Observer(workspace.site, None, workspace.environ).look(["raw.numbers"], world)
+        view = workspace.state.views.all()
+        (sight,) = Observer(workspace.site, None, workspace.environ).look(["raw.numbers"], view)
     assert isinstance(sight, Sight)
     assert (sight.record.snapshot, sight.changed.ranges) == (0, EVERYTHING)
 
@@ -293,9 +293,9 @@ def a_repair_whose_rows_expire_before_it_is_claimed(copied: Deployment) -> None:
     before = copied.rows("copy")
     with copied.opened() as workspace:
         record(workspace, request(workspace, workspace.project.graph.interval_model("t.copy"), 10, 20), "test")
-        world = workspace.state.views.world()
+        view = workspace.state.views.all()
         order = Order("t.copy", "repair", (Interval(10, 20),), ("raw.numbers",), "asked for")
-        assert workspace.state.queue.enqueue([order], {"t.copy": world.working["t.copy"].no}) == 1
+        assert workspace.state.queue.enqueue([order], {"t.copy": view.working["t.copy"].no}) == 1
     table(copied).delete("n < 50")
     assert copied.run().failed == 0
     assert copied.rows("copy") == before
@@ -315,9 +315,9 @@ def test_rows_that_a_vector_hides_at_the_old_end_have_expired(copied: Deployment
     delete_by_vector(copied.landing("numbers"), 0, 1, range(50))
     delete_by_vector(copied.landing("numbers"), 1, 2, [*range(60), 77])
     with copied.opened() as workspace:
-        world = workspace.state.views.world()
-        known = world.sources["raw.numbers"]
-        (sight,) = Observer(workspace.site, None, workspace.environ).look(["raw.numbers"], world)
+        view = workspace.state.views.all()
+        known = view.sources["raw.numbers"]
+        (sight,) = Observer(workspace.site, None, workspace.environ).look(["raw.numbers"], view)
     assert isinstance(sight, Sight)
     assert (known.snapshot, sight.record.snapshot, sight.record.expired_pos) == (0, 2, 50)
     assert sight.changed.ranges == ranges((50, 60), (77, 78))
@@ -470,10 +470,10 @@ def test_what_was_read_of_a_source_reaches_beyond_what_was_made_of_it(trial: Dep
     trial.model("wide", COPY, looks)
     trial.run()
     with trial.opened() as workspace:
-        world, graph = workspace.state.views.world(), workspace.project.graph
+        view, graph = workspace.state.views.all(), workspace.project.graph
         numbers = graph.models["raw.numbers"]
         assert isinstance(numbers, Source)
-        assert world.working["t.wide"].covered == ranges((0, 100))
-        assert source_changes.consumed(numbers, graph, world) == ranges((-5, 120))
-        assert source_changes.newest(numbers, graph, world, 15).ranges == ranges((105, 120))
-        assert source_changes.newest(numbers, graph, world, 0) == UNCHANGED
+        assert view.working["t.wide"].covered == ranges((0, 100))
+        assert source_changes.consumed(numbers, graph, view) == ranges((-5, 120))
+        assert source_changes.newest(numbers, graph, view, 15).ranges == ranges((105, 120))
+        assert source_changes.newest(numbers, graph, view, 0) == UNCHANGED

@@ -66,7 +66,7 @@ def two_workers_lose_their_spark(trial: Deployment) -> list[str | None]:
             with serving(mortal, roles.worker) as worker:
                 assert worker.stop.wait(30)
             assert isinstance(worker.error, SparkError)
-            until(trial, lambda world: not world.work["t.copy"].running)
+            until(trial, lambda view: not view.work["t.copy"].running)
             [task] = trial.tasks("copy")
             assert task.attempt == turn
     with trial.opened() as workspace:
@@ -84,7 +84,7 @@ def test_a_task_that_was_set_aside_is_done_after_its_pause_without_anybodys_help
     two_workers_lose_their_spark(trial)
     with serving(trial, roles.up):
         trial.move_clock(31)
-        until(trial, lambda world: world.current["t.copy"].covered == ranges((0, 10)))
+        until(trial, lambda view: view.current["t.copy"].covered == ranges((0, 10)))
     assert trial.status("t.copy")["health"] == "ok"
 
 
@@ -95,7 +95,7 @@ def test_control_without_an_end_of_the_hold_it_would_stay_dead(
     two_workers_lose_their_spark(trial)
     trial.move_clock(4000)
     with trial.opened() as workspace:
-        assert workspace.state.views.world().work["t.copy"].dead == ranges((0, 10))
+        assert workspace.state.views.all().work["t.copy"].dead == ranges((0, 10))
     assert trial.status("t.copy")["health"] == "failing"
 
 
@@ -124,7 +124,7 @@ class Deaf(Queue):
 def claimed_twice(trial: Deployment) -> Lease | None:
     """What a worker gets that asks again after an answer was lost."""
     with serving(trial, roles.scheduler):
-        until(trial, lambda world: world.work["t.copy"].queued == 1)
+        until(trial, lambda view: view.work["t.copy"].queued == 1)
     with trial.opened() as workspace, Heartbeat(workspace.connect, "w", {}) as heartbeat:
         context = AttemptContext(lambda *_: None, workspace.state, trial.engine, workspace.step, heartbeat)
         pool = WorkerPool(context, workspace.connect, heartbeat, 1)
@@ -154,7 +154,7 @@ def test_control_without_looking_for_it_the_task_waits_for_its_lease(
 
 def test_a_lease_that_ended_is_not_the_lease_of_the_same_task_that_came_after(trial: Deployment) -> None:
     with serving(trial, roles.scheduler):
-        until(trial, lambda world: world.work["t.copy"].queued == 1)
+        until(trial, lambda view: view.work["t.copy"].queued == 1)
     with trial.opened() as workspace, Heartbeat(workspace.connect, "w", {}) as heartbeat:
         leases = []
         for _ in range(2):
@@ -184,7 +184,7 @@ def test_a_thousand_missing_intervals_are_a_few_tasks(trial: Deployment, sql: st
     with trial.opened() as workspace:
         apply(workspace)
     with serving(trial, roles.up):
-        until(trial, lambda world: world.current["t.copy"].covered == ranges((0, 10_000)), 120)
+        until(trial, lambda view: view.current["t.copy"].covered == ranges((0, 10_000)), 120)
     assert trial.rows("copy") == [(n, sum(range(n, n + 10)) * 7) for n in range(0, 10_000, 10)]
     tasks = trial.tasks("copy")
     assert len(tasks) <= most

@@ -95,7 +95,7 @@ def test_a_schedule_over_a_source_waits_for_its_slot_and_then_takes_all_there_is
         until(trial, covers("quick", 50))
         assert not trial.covered("slow")
         trial.execute("update schedule set next_at = clock() - interval '3 days'")
-        until(trial, lambda world: world.current["t.slow"].covered == ranges((0, 50)))
+        until(trial, lambda view: view.current["t.slow"].covered == ranges((0, 50)))
     assert [slot for (slot,) in trial.execute("select next_at > clock() from schedule")] == [True, True]
 
 
@@ -125,7 +125,7 @@ def test_a_schedule_that_is_added_later_is_noticed_while_running(trial: Deployme
     applied(trial)
     trial.land("events", range(20))
     with everything(trial):
-        until(trial, lambda world: "raw.events" in world.sources and world.sources["raw.events"].end_pos == 20)
+        until(trial, lambda view: "raw.events" in view.sources and view.sources["raw.events"].end_pos == 20)
         trial.model(
             "copy",
             "select n, value from {{ ref('raw.events') }}",
@@ -154,7 +154,7 @@ def test_a_rebuilt_model_takes_over_while_running(trial: Deployment) -> None:
         until(trial, covers("copy", 20))
         trial.model("copy", "select n, value * 2 as value from {{ ref('raw.events') }}")
         applied(trial)
-        until(trial, lambda world: world.working["t.copy"].state == "current" and covers("copy", 20)(world))
+        until(trial, lambda view: view.working["t.copy"].state == "current" and covers("copy", 20)(view))
     assert trial.rows("copy") == [(n, n * 14) for n in range(20)]
 
 
@@ -163,7 +163,7 @@ def test_an_idle_process_is_woken_to_stop(trial: Deployment, monkeypatch: pytest
     family(trial)
     applied(trial)
     with everything(trial) as resident:
-        until(trial, lambda world: "raw.events" in world.sources)
+        until(trial, lambda view: "raw.events" in view.sources)
         for module, name in (
             (beating, "HEARTBEAT_SECONDS"),
             (worker, "IDLE_SECONDS"),
@@ -184,7 +184,7 @@ def test_what_does_not_end_in_time_is_handed_back_and_others_do_it(trial: Deploy
         with serving(trial, roles.worker, Fault("staged", hang)) as stopped:
             assert hang.reached.wait(30)
             stopped.stop.ask()
-            until(trial, lambda world: world.work["t.copy"].queued == 1)
+            until(trial, lambda view: view.work["t.copy"].queued == 1)
             hang.go_on.set()
         with serving(trial, roles.worker):
             until(trial, covers("copy", 10))
@@ -237,10 +237,10 @@ def test_a_cancelled_task_ends_in_its_worker_and_stays_away_until_it_is_resumed(
             threading.Event().wait(0.05)
         hang.go_on.set()
         trial.land("events", range(10, 20))
-        until(trial, lambda world: world.current["t.copy"].covered == ranges((10, 20)))
+        until(trial, lambda view: view.current["t.copy"].covered == ranges((10, 20)))
         with trial.opened() as workspace:
             assert workspace.state.control.resume_task(task.id, "test")
-        until(trial, lambda world: world.current["t.copy"].covered == ranges((0, 20)))
+        until(trial, lambda view: view.current["t.copy"].covered == ranges((0, 20)))
 
 
 def test_globs_and_tags_choose_what_a_worker_does(trial: Deployment) -> None:
@@ -252,7 +252,7 @@ def test_globs_and_tags_choose_what_a_worker_does(trial: Deployment) -> None:
     trial.land("events", range(10))
     with everything(trial):
         until(trial, covers("alpha", 10))
-        until(trial, lambda world: bool(world.work["t.beta"].queued and world.work["t.aside"].queued))
+        until(trial, lambda view: bool(view.work["t.beta"].queued and view.work["t.aside"].queued))
     assert not trial.covered("beta")
     assert not trial.covered("aside")
 
@@ -336,7 +336,7 @@ def test_what_was_paused_or_cancelled_is_said_to_be_so(trial: Deployment) -> Non
     trial.land("events", range(40, 60))
     with trial.opened() as workspace:
         observe(workspace, Silent())
-        number = workspace.state.views.world().working["t.copy"].no
+        number = workspace.state.views.all().working["t.copy"].no
         order = Order("t.copy", "forward", (Interval(40, 50),), ("raw.events",), "new rows")
         workspace.state.queue.enqueue([order], {"t.copy": number})
         assert workspace.state.control.cancel_model("t.copy", "test") == 1

@@ -66,7 +66,7 @@ def test_a_bug_beside_the_attempts_ends_the_worker_and_the_others_are_handed_bac
         with serving(replace(trial, engine=Odd()), roles.worker) as worker:
             assert worker.stop.wait(30)
         assert isinstance(worker.error, KeyError)
-        until(trial, lambda world: not any(work.running for work in world.work.values()))
+        until(trial, lambda view: not any(work.running for work in view.work.values()))
     with trial.opened() as workspace:
         ended = {task.model: workspace.state.history.attempts([task.id])[task.id][0].outcome for task in trial.tasks()}
     assert ended == {"t.odd": "lost", "t.fine": "released"}
@@ -82,7 +82,7 @@ class Deaf(Queue):
 
 def test_an_attempt_that_was_given_up_is_not_taken_for_a_claim_that_nobody_heard_of(trial: Deployment) -> None:
     with serving(trial, roles.scheduler):
-        until(trial, lambda world: world.work["t.fine"].queued == 1)
+        until(trial, lambda view: view.work["t.fine"].queued == 1)
 
     with trial.opened() as workspace, Heartbeat(workspace.connect, "w", {}) as heartbeat:
 

@@ -78,7 +78,7 @@ def test_a_source_that_does_not_answer_stops_nobody_else(trial: Deployment, stor
         trial.land("numbers", range(10, 20))
         until(trial, covers("copy", 20))
         store.go_on()
-        until(trial, lambda world: "raw.far" in world.sources and world.sources["raw.far"].snapshot == 0)
+        until(trial, lambda view: "raw.far" in view.sources and view.sources["raw.far"].snapshot == 0)
 
 
 @contextmanager
@@ -101,7 +101,7 @@ COMMIT = f"far/_delta_log/{1:020d}.json"
 
 def hang_at_the_next_commit(trial: Deployment, store: ObjectStore, tmp_path: Path) -> None:
     """Of a source that was seen and is at rest: everything is answered until its new commit is opened."""
-    until(trial, lambda world: "raw.far" in world.sources and world.sources["raw.far"].snapshot == 0)
+    until(trial, lambda view: "raw.far" in view.sources and view.sources["raw.far"].snapshot == 0)
     until(trial, covers("copy", 10))
     store.hang(opening=COMMIT)
     store.asked()
@@ -121,7 +121,7 @@ def test_health_answers_and_planning_goes_on_while_a_store_does_not_answer(
         until(trial, covers("copy", 20))
         assert health() == 200
         store.go_on()
-        until(trial, lambda world: world.sources["raw.far"].snapshot == 1)
+        until(trial, lambda view: view.sources["raw.far"].snapshot == 1)
 
 
 def test_control_a_commit_that_is_opened_without_asking_first_silences_health(
@@ -202,7 +202,7 @@ def test_what_does_not_answer_for_long_is_told(
         if what == "table":
             assert poll(lambda: problem in [str(vars(one).get("fields")) for one in caplog.records] or None, 30)
         else:
-            until(trial, lambda world: "has not answered" in str(world.sources["raw.far"].error))
+            until(trial, lambda view: "has not answered" in str(view.sources["raw.far"].error))
         trial.land("numbers", range(10, 20))
         until(trial, covers("copy", 20))
         answer.set()
@@ -215,7 +215,7 @@ def test_control_an_audit_inside_the_round_stops_planning_until_it_answers(
     trial.run()
     asked, answer = threading.Event(), threading.Event()
 
-    def hanging(self: BackgroundWatcher, site: object, state: object, world: object) -> Iterator[None]:
+    def hanging(self: BackgroundWatcher, site: object, state: object, view: object) -> Iterator[None]:
         asked.set()
         answer.wait(60)
         yield None
@@ -253,7 +253,7 @@ def test_a_run_looks_at_all_sources_side_by_side(trial: Deployment, monkeypatch:
     monkeypatch.setattr(Observer, "_slices", meeting)
     assert trial.run().failed == 0
     with trial.opened() as workspace:
-        assert {record.snapshot for record in workspace.state.views.world().sources.values()} == {0}
+        assert {record.snapshot for record in workspace.state.views.all().sources.values()} == {0}
 
 
 def lookers() -> list[threading.Thread]:
@@ -366,13 +366,13 @@ def test_who_fails_leaves_its_place_to_another(monkeypatch: pytest.MonkeyPatch) 
 
 def looked(workspace: Workspace, seconds: float = 1e9) -> Iterator[Sight]:
     observer = Observer(workspace.site, None, workspace.environ)
-    for seen in observer.look(["raw.numbers"], workspace.state.views.world(), seconds):
+    for seen in observer.look(["raw.numbers"], workspace.state.views.all(), seconds):
         assert isinstance(seen, Sight)
         yield seen
 
 
 def source(workspace: Workspace) -> SourceRecord:
-    return workspace.state.views.world().sources["raw.numbers"]
+    return workspace.state.views.all().sources["raw.numbers"]
 
 
 def test_a_long_log_is_walked_in_slices_and_each_that_was_kept_is_not_walked_again(
@@ -440,17 +440,17 @@ class Watch:
     def __post_init__(self) -> None:
         self.watcher = BackgroundWatcher(self.workspace.environ, lambda: self.woken.append(True))
 
-    def world(self) -> StateView:
-        return self.workspace.state.views.world()
+    def view(self) -> StateView:
+        return self.workspace.state.views.all()
 
     def due(self) -> set[str]:
-        return set(self.watcher.periods(self.workspace.site, self.world()))
+        return set(self.watcher.periods(self.workspace.site, self.view()))
 
     def look(self) -> list[Seen]:
-        world = self.world()
-        found = list(self.watcher.look(self.workspace.site, self.due(), world))
+        view = self.view()
+        found = list(self.watcher.look(self.workspace.site, self.due(), view))
         self.wait()
-        found += self.watcher.look(self.workspace.site, (), world)
+        found += self.watcher.look(self.workspace.site, (), view)
         for seen in found:
             if isinstance(seen, Sight):
                 keep(self.workspace.state.sources, seen)
@@ -464,7 +464,7 @@ class Watch:
         self.wait()
 
     def audit(self) -> Iterator[Audited]:
-        return self.watcher.audit(self.workspace.site, self.workspace.state, self.world())
+        return self.watcher.audit(self.workspace.site, self.workspace.state, self.view())
 
     def audited(self) -> None:
         for told in self.audit():
@@ -550,7 +550,7 @@ def rebuilt(trial: Deployment) -> None:
 
 
 def snapshots(watch: Watch) -> tuple[int | None, int | None]:
-    generation = watch.world().working["t.copy"]
+    generation = watch.view().working["t.copy"]
     return generation.accepted_snapshot, generation.audited_snapshot
 
 

@@ -90,11 +90,11 @@ class Play:
 
     def claim(self) -> Lease | None:
         """Whatever is missing comes first, then what is stale, a cell at a time."""
-        world = self.story.state.views.world()
-        generation, known = world.working["core.a"], world.sources["raw.events"].snapshot
+        view = self.story.state.views.all()
+        generation, known = view.working["core.a"], view.sources["raw.events"].snapshot
         assert known is not None
         ready = ranges(*((p, p + 1) for p, came in self.rows.items() if came <= known)).outward(CELL)
-        in_flight = world.work["core.a"].in_flight
+        in_flight = view.work["core.a"].in_flight
         for lane, todo in (("forward", ready - generation.covered), ("repair", generation.stale & self.here)):
             for part in (todo - in_flight).outward(CELL):
                 cell = (part.start, part.start + CELL)

@@ -149,7 +149,7 @@ def scenes(story: Story) -> Iterator[TemplateContext]:
 def apart(story: Story, *, every_step: bool = EVERY_STEP) -> int:
     """Two tasks beside each other; one reads what was seen before anything happened, the other what is seen now.
 
-    The task that was claimed first may look at the world at any moment before its intent; that is only one more step.
+    The task that was claimed first may look at the state at any moment before its intent; that is only one more step.
     """
     stage = scenes(story)
     played = 0

@@ -44,12 +44,12 @@ def stand_still(story: Story, at: datetime) -> None:
 
 
 def schedules(story: Story) -> Mapping[tuple[str, str], ScheduleRecord]:
-    return {(one.model, one.lane): one for one in story.state.views.world().schedules}
+    return {(one.model, one.lane): one for one in story.state.views.all().schedules}
 
 
 def due(story: Story) -> tuple[Slot, ...]:
-    world = story.state.views.world()
-    return due_slots(world.schedules, world.at)
+    view = story.state.views.all()
+    return due_slots(view.schedules, view.at)
 
 
 # which slots there are
@@ -138,7 +138,7 @@ def test_a_slot_creates_its_tasks_and_moves_on(story: Story) -> None:
 def test_who_comes_late_for_a_slot_adds_nothing_to_that_lane(story: Story) -> None:
     stand_still(story, NOON)
     schedule(story, a=(("forward", "@every 1m"),))
-    generations = {name: one.no for name, one in story.state.views.world().working.items()}
+    generations = {name: one.no for name, one in story.state.views.all().working.items()}
     stand_still(story, NOON + MINUTE)
     slots = due(story)
     assert story.state.queue.enqueue([story.order((0, 10))], generations, slots) == 1

@@ -104,7 +104,7 @@ def test_a_time_limit_stops_the_job_and_the_next_task_runs_in_the_same_session(
 ) -> None:
     begin(trial, sleeping(60_000), "timeout: 1s\nretries: 0")
     with serving(trial, roles.up):
-        until(trial, lambda world: world.work["t.slow"].dead_tasks == 1)
+        until(trial, lambda view: view.work["t.slow"].dead_tasks == 1)
         assert not jobs(session)
         goes_on(trial)
     [ended] = attempts(trial, "slow")
@@ -128,7 +128,7 @@ def test_a_cancelled_task_ends_its_job_within_seconds_and_its_worker_goes_on(
 
 def seen(trial: Deployment) -> StateView:
     with trial.opened() as workspace:
-        return workspace.state.views.world()
+        return workspace.state.views.all()
 
 
 @contextmanager
@@ -220,10 +220,10 @@ def test_two_attempts_that_need_the_same_file_both_succeed(
 
     meeting = Meeting(append)
     with serving(trial, roles.up, meeting):
-        until(trial, lambda world: world.current["t.copy"].covered == ranges((0, 40)))
+        until(trial, lambda view: view.current["t.copy"].covered == ranges((0, 40)))
         landing = DeltaTable(str(trial.landing("events")))
         landing.update({"value": "n * 9"}, predicate="n < 10 or n >= 20 and n < 30")
-        until(trial, lambda world: world.sources["raw.events"].snapshot == landing.version())
+        until(trial, lambda view: view.sources["raw.events"].snapshot == landing.version())
         meeting.armed = True
         with trial.opened() as workspace:
             workspace.state.invalidations.invalidate("t.copy", ranges((20, 30)), "corrected", "test")

@@ -283,15 +283,15 @@ class Hindsight:
 
     def _look(self) -> dict[str, Touched]:
         """By table: the positions whose rows any commit changed since the last look."""
-        world = self.workspace.state.views.world()
-        self.expired = world.sources["raw.numbers"].expired_pos
+        view = self.workspace.state.views.all()
+        self.expired = view.sources["raw.numbers"].expired_pos
         self.before = {name: Table(table.snapshot, table.rows) for name, table in self.tables.items()}
         touched = {}
         for name in SOURCES:
-            record = world.sources[f"raw.{name}"]
+            record = view.sources[f"raw.{name}"]
             touched[name] = self._table(name).read(str(self.trial.landing(name)), record.snapshot)
         for name in MODELS:
-            generation = world.current.get(f"t.{name}")
+            generation = view.current.get(f"t.{name}")
             if generation is not None and generation.accepted_snapshot is not None:
                 touched[name] = self._table(name).read(
                     self.workspace.site.table(generation.location), generation.accepted_snapshot, SIZES[name]
@@ -303,9 +303,9 @@ class Hindsight:
 
     def _hold(self) -> dict[str, set[int]]:
         """Note what every model covers; what had to wait until now."""
-        world, waiting = self.workspace.state.views.world(), self.stale
+        view, waiting = self.workspace.state.views.all(), self.stale
         for name, size in SIZES.items():
-            generation = world.current.get(f"t.{name}")
+            generation = view.current.get(f"t.{name}")
             self.covered[name] = (
                 {c for part in generation.covered for c in range(part.start, part.end, size)} if generation else set()
             )

@@ -29,15 +29,15 @@ class MemoryObserver:
     late_only: bool = True
     """Rows above everything ever seen are news, not changes; an optional input needs to hear of them all the same."""
 
-    def periods(self, site: TableResolver, world: StateView) -> dict[str, float]:
+    def periods(self, site: TableResolver, view: StateView) -> dict[str, float]:
         return scan_periods(site)
 
-    def look(self, site: TableResolver, names: Collection[str], world: StateView) -> Iterator[Sight]:
+    def look(self, site: TableResolver, names: Collection[str], view: StateView) -> Iterator[Sight]:
         for name in sorted(names):
             source = site.graph.models.get(name)
             if isinstance(source, Source):
-                known = world.sources.get(name) or unknown(name)
-                yield Sight(known, *self.observe(site, source, known, world.at))
+                known = view.sources.get(name) or unknown(name)
+                yield Sight(known, *self.observe(site, source, known, view.at))
 
     def observe(
         self, site: TableResolver, source: Source, known: SourceRecord, now: datetime
@@ -79,9 +79,9 @@ class MemoryObserver:
         commits = [_commit(snapshot, reach) for snapshot in snapshots[after + 1 :]]
         return judged(LogChanges(tuple(commit for commit in commits if commit.changed)), known.expired_pos, EVERYTHING)
 
-    def audit(self, site: TableResolver, state: AuditState, world: StateView) -> tuple[str, ...]:
+    def audit(self, site: TableResolver, state: AuditState, view: StateView) -> tuple[str, ...]:
         """Judge the commits in our tables that no accepted task made, by the rules of the real audit."""
-        for name, generation in world.working.items():
+        for name, generation in view.working.items():
             model = site.graph.models.get(name)
             if isinstance(model, IntervalModel) and generation.accepted_snapshot is not None:
                 self._audit(site, state, generation, generation.accepted_snapshot)

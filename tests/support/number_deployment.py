@@ -92,11 +92,11 @@ class NumberDeployment:
         ]
         wanted = expected(self.values)
         with self.trial.opened() as workspace:
-            world = workspace.state.views.world()
+            view = workspace.state.views.all()
             tasks = {str(task.uuid): task for task in workspace.state.history.tasks(None, False, True, 100_000)}
         for name in self.names:
             rows, covered = wanted[name]
-            generation = world.current[f"t.{name}"]
+            generation = view.current[f"t.{name}"]
             if self.trial.rows(name) != rows:
                 problems.append(f"t.{name} holds {_difference(self.trial.rows(name), rows)}")
             if generation.covered != covered or generation.stale:

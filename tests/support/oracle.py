@@ -44,12 +44,12 @@ def holds(engine: MemoryEngine, state: State, site: TableResolver) -> list[str]:
     Covered and not stale means: it equals its query at its recorded frontier, and no positioned input has changed
     inside it since. It is asked when all is quiet: what was not observed yet counts as a change.
     """
-    world = state.views.world()
+    view = state.views.all()
     problems: list[str] = []
-    for name, generation in sorted(world.current.items()):
+    for name, generation in sorted(view.current.items()):
         model = site.graph.models.get(name)
         if isinstance(model, IntervalModel):
-            problems += _Examined(engine, site, world, model, generation).violations(state)
+            problems += _Examined(engine, site, view, model, generation).violations(state)
     return problems
 
 
@@ -59,7 +59,7 @@ class _Examined:
 
     engine: MemoryEngine
     site: TableResolver
-    world: StateView
+    view: StateView
     model: IntervalModel
     generation: Generation
 
@@ -93,7 +93,7 @@ class _Examined:
     def _wrong(self, record: CoverRecord, parts: IntervalSet) -> Iterator[str]:
         """The stored rows against the query at the frontier that was recorded for them."""
         order = _order(self.model, record.interval, record.frontier)
-        pins = {**readable(self.site, order, self.world, serving=True), **record.frontier}
+        pins = {**readable(self.site, order, self.view, serving=True), **record.frontier}
         try:
             computed = _computed(self.engine, self.site, order, pins)
         except EngineError as error:
@@ -143,7 +143,7 @@ class _Examined:
         if isinstance(model, Source):
             location = self.site.source(model)
             return Pin(location, self.engine.snapshot(location).version) if self.engine.exists(location) else None
-        pin = self.site.pin(name, self.world, serving=True)
+        pin = self.site.pin(name, self.view, serving=True)
         return None if pin is None else self.site.located(pin)
 
     def _window(self, name: str, parts: IntervalSet) -> IntervalSet:
@@ -162,12 +162,12 @@ class _Examined:
 
     def _beyond_repair(self, name: str) -> IntervalSet:
         """Stale in a table of ours although all is quiet: others damaged it, and what it was made of has expired."""
-        generation = self.world.current.get(name)
+        generation = self.view.current.get(name)
         return NOTHING if generation is None else generation.stale
 
     def _strays(self, accepted: int) -> Iterator[str]:
         """Rows where nothing was ever computed; what a task committed whose worker was lost is still to be adopted."""
-        work = self.world.work.get(self.model.name)
+        work = self.view.work.get(self.model.name)
         open_ = work.in_flight | work.dead if work else NOTHING
         strays = self.engine.multiset(self.location, accepted, (self.generation.covered | open_).complement())
         if strays:

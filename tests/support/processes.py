@@ -186,31 +186,31 @@ def _copy(pipe: IO[bytes], log: Path) -> None:
 
 def unrest(workspace: Workspace) -> str | None:
     """Why the deployment is not quiet yet; None when it is."""
-    world = workspace.state.views.world()
-    busy = {name: work for name, work in world.work.items() if work.queued + work.running + work.retrying}
+    view = workspace.state.views.all()
+    busy = {name: work for name, work in view.work.items() if work.queued + work.running + work.retrying}
     if busy:
         return f"active: {busy}"
-    if world.events:
-        return f"{world.events} events"
-    return _unseen(workspace, world) or _plannable(workspace, world)
+    if view.events:
+        return f"{view.events} events"
+    return _unseen(workspace, view) or _plannable(workspace, view)
 
 
 def _held(workspace: Workspace) -> str | None:
-    held = {name: work.dead for name, work in workspace.state.views.world().work.items() if work.dead}
+    held = {name: work.dead for name, work in workspace.state.views.all().work.items() if work.dead}
     return f"held back: {held}" if held else None
 
 
-def _unseen(workspace: Workspace, world: StateView) -> str | None:
+def _unseen(workspace: Workspace, view: StateView) -> str | None:
     for model in workspace.project.graph.models.values():
         if isinstance(model, Source) and model.location is not None and DeltaTable.is_deltatable(model.location):
-            known, newest = world.sources.get(model.name), DeltaTable(model.location).version()
+            known, newest = view.sources.get(model.name), DeltaTable(model.location).version()
             if known is None or known.snapshot != newest:
                 return f"{model.name} is known up to {known and known.snapshot}, and is at {newest}"
     return None
 
 
-def _plannable(workspace: Workspace, world: StateView) -> str | None:
-    observations = Observations(workspace.project.graph, world)
+def _plannable(workspace: Workspace, view: StateView) -> str | None:
+    observations = Observations(workspace.project.graph, view)
     for model in workspace.project.graph.models.values():
         if isinstance(model, IntervalModel):
             for decision in plan(observations.observation(model)):

@@ -73,17 +73,17 @@ def until(deployment: Deployment, holds: Callable[[StateView], bool], seconds: f
     with deployment.opened() as workspace:
         while True:
             workspace.state.listener.wait(0.2)
-            world = workspace.state.views.world()
-            if holds(world):
-                return world
-            assert time.monotonic() < deadline, f"not in time: {world.work}"
+            view = workspace.state.views.all()
+            if holds(view):
+                return view
+            assert time.monotonic() < deadline, f"not in time: {view.work}"
 
 
 def covers(name: str, end: int) -> Callable[[StateView], bool]:
     """Whether the model has come that far."""
 
-    def holds(world: StateView) -> bool:
-        current = world.current.get(f"t.{name}")
+    def holds(view: StateView) -> bool:
+        current = view.current.get(f"t.{name}")
         return bool(current and current.covered and current.covered.edges[-1] >= end and not current.stale)
 
     return holds

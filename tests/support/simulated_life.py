@@ -170,7 +170,7 @@ class Life:
 
     def _is_asked_for(self, before: int) -> bool:
         """Somebody has asked for a chunk that lies below, and nobody has computed it yet."""
-        work = self.simulation.state.views.world().work.values()
+        work = self.simulation.state.views.all().work.values()
         return any(tasks.queued and tasks.in_flight.within(MIN_POSITION, before) for tasks in work)
 
     def history_comes(self) -> None:
@@ -206,13 +206,13 @@ class Life:
 
     def _held(self, name: str, where: str) -> IntervalSet:
         """Without what a task has written there that was not accepted yet: nobody would notice."""
-        sim, world = self.simulation, self.simulation.state.views.world()
+        sim, view = self.simulation, self.simulation.state.views.all()
         commits = [
             snapshot.entry.commit for snapshot in sim.engine.snapshots(where) if snapshot.entry.commit is not None
         ]
         written = IntervalSet.of(chunk.interval for commit in commits for chunk in commit.chunks)
-        work = world.work.get(name)
-        return world.working[name].covered | ((work.in_flight if work else NOTHING) - written)
+        work = view.work.get(name)
+        return view.working[name].covered | ((work.in_flight if work else NOTHING) - written)
 
     def a_table_is_written_to(self) -> None:
         if self.simulation.dice.random() < 0.7:
@@ -223,9 +223,9 @@ class Life:
     def _tables(self) -> dict[str, str]:
         """Those that somebody is just working on, if there are any: there it does most harm."""
         sim = self.simulation
-        world = sim.state.views.world()
-        running = {name for name, work in world.work.items() if work.running}
-        tables = {name: sim.site.table(generation.location) for name, generation in world.working.items()}
+        view = sim.state.views.all()
+        running = {name for name, work in view.work.items() if work.running}
+        tables = {name: sim.site.table(generation.location) for name, generation in view.working.items()}
         return {name: where for name, where in tables.items() if name in running} or tables
 
     def events_are_delayed(self) -> None:
@@ -263,14 +263,14 @@ class Life:
     def somebody_reruns_all_below(self) -> None:
         """With all that hangs on it, whether rows differ or not."""
         sim, name, window = self.simulation, self._model(), self._window("numbers", DAY)
-        world = sim.state.views.world()
-        scopes = carried(sim.site.graph, world, {name: window & covered(world, name)})
+        view = sim.state.views.all()
+        scopes = carried(sim.site.graph, view, {name: window & covered(view, name)})
         sim.tell(f"somebody reruns {name} in {window} and all below: {sorted(scopes)}")
         sim.state.invalidations.invalidate_all(scopes, "rerun", "somebody", rows_unknown=True)
 
     def somebody_resets(self) -> None:
         sim, name = self.simulation, self._model()
-        generation = sim.state.views.world().current.get(name)
+        generation = sim.state.views.all().current.get(name)
         if generation is None or generation.accepted_snapshot is None:
             return
         sim.tell(f"somebody resets {name}")
@@ -280,7 +280,7 @@ class Life:
     def somebody_invalidates(self) -> None:
         """Somebody who follows a source says what changed in it, sometimes twice."""
         sim, name = self.simulation, self.simulation.dice.choice(SOURCES)
-        graph, record = sim.site.graph, sim.state.views.world().sources.get(f"raw.{name}")
+        graph, record = sim.site.graph, sim.state.views.all().sources.get(f"raw.{name}")
         if record is None or record.snapshot is None:
             return
         if not self.said or sim.dice.random() < 0.7:
@@ -381,11 +381,11 @@ class Life:
     def unsettled(self) -> list[str]:
         """Why it is not quiet yet."""
         sim = self.simulation
-        world = sim.state.views.world()
-        reasons = [f"{world.events} events"] if world.events else []
-        observations = Observations(sim.site.graph, world)
+        view = sim.state.views.all()
+        reasons = [f"{view.events} events"] if view.events else []
+        observations = Observations(sim.site.graph, view)
         for model in sim.site.graph.interval_models:
-            generation, work = world.working.get(model.name), world.work.get(model.name)
+            generation, work = view.working.get(model.name), view.work.get(model.name)
             if generation is None or generation.state == "building":
                 reasons.append(f"{model.name} is being built")
             if work is not None and (work.in_flight or work.dead):
@@ -394,7 +394,7 @@ class Life:
                 f"{decision}" for decision in plan(observations.observation(model)) if isinstance(decision, Order)
             ]
         for name in SOURCES:
-            record = world.sources.get(f"raw.{name}")
+            record = view.sources.get(f"raw.{name}")
             if record is None or record.snapshot != sim.engine.snapshot(place(name)).version:
                 reasons.append(f"{name} was not looked at")
         return reasons
@@ -410,12 +410,12 @@ class Life:
 
     def _incomplete(self) -> list[str]:
         """Two tables computed in the plainest way there is, whatever anybody says is covered."""
-        sim, world = self.simulation, self.simulation.state.views.world()
-        expired = world.sources["raw.numbers"].expired_pos or 0
+        sim, view = self.simulation, self.simulation.state.views.all()
+        expired = view.sources["raw.numbers"].expired_pos or 0
         begins = expired + -expired % DAY  # no chunk is longer; what lies below may have outlived its rows
         every = [(n, value) for n, value in sim.engine.rows(place("numbers")) if isinstance(n, int)]
         end = max(n for n, _ in every) + 1
-        whole = max(end - end % HOUR, world.current["t.copy"].covered.end or 0)
+        whole = max(end - end % HOUR, view.current["t.copy"].covered.end or 0)
         rows = [(n, value) for n, value in every if n >= begins]
         times = factor(sim.project)
         sums: dict[int, int] = {}
@@ -427,7 +427,7 @@ class Life:
         }
         problems = []
         for name, multiset in wanted.items():
-            generation = world.current[name]
+            generation = view.current[name]
             left = IntervalSet((begins, MAX_POSITION))
             stored = sim.engine.multiset(sim.site.table(generation.location), generation.accepted_snapshot, left)
             if stored != multiset:

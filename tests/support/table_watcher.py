@@ -17,11 +17,11 @@ class TableWatcher:
 
     environ: Mapping[str, str]
 
-    def periods(self, site: TableResolver, world: StateView) -> dict[str, float]:
+    def periods(self, site: TableResolver, view: StateView) -> dict[str, float]:
         return scan_periods(site)
 
-    def look(self, site: TableResolver, names: Collection[str], world: StateView) -> Iterator[Seen]:
-        return Observer(site, None, self.environ, runs_programs=False).look(names, world)
+    def look(self, site: TableResolver, names: Collection[str], view: StateView) -> Iterator[Seen]:
+        return Observer(site, None, self.environ, runs_programs=False).look(names, view)
 
-    def audit(self, site: TableResolver, state: AuditState, world: StateView) -> Iterator[str | None]:
-        return audit(site, state, world)
+    def audit(self, site: TableResolver, state: AuditState, view: StateView) -> Iterator[str | None]:
+        return audit(site, state, view)

@@ -36,7 +36,7 @@ def source(model: str, start: int | None, end: int | None) -> SourceRecord:
     return SourceRecord(model, None, None, None, {}, start, end, None, None, None, None, NOW, None)
 
 
-def world(**more: object) -> StateView:
+def view(**more: object) -> StateView:
     built = {"shop.orders": generation("shop.orders", ranges((0, 40), (50, 90)))}
     usual: dict[str, object] = {
         "at": NOW,
@@ -82,7 +82,7 @@ def everything() -> Metrics:
     metrics.error("worker", EngineError("x"))
     metrics.round_ended(0.1)
     metrics.heartbeat_sent()
-    metrics.saw(world())
+    metrics.saw(view())
     metrics.saw_workers([worker("a", "worker")])
     return metrics
 
@@ -116,7 +116,7 @@ def test_what_was_planned_is_counted() -> None:
 
 def test_gaps_are_those_of_the_last_planning() -> None:
     metrics = Metrics()
-    metrics.saw(world())
+    metrics.saw(view())
     metrics.planned("shop.orders", [order(chunks=9), order(lane="backfill", chunks=3), order(lane="backfill")])
     assert samples(metrics)["gaps", "kind=fillable", "model=shop.orders"] == 4
     metrics.planned(
@@ -167,9 +167,9 @@ def test_counting_from_many_threads_loses_nothing() -> None:
 # what is there
 
 
-def test_gauges_show_the_world_that_was_seen() -> None:
+def test_gauges_show_the_state_that_was_seen() -> None:
     metrics = Metrics()
-    metrics.saw(world())
+    metrics.saw(view())
     found = samples(metrics)
     assert found["tasks_running", "model=shop.orders"] == 1
     assert found["tasks_waiting", "model=shop.orders"] == 5
@@ -187,10 +187,10 @@ def test_gauges_show_the_world_that_was_seen() -> None:
 
 def test_what_is_gone_leaves_no_series_behind() -> None:
     metrics = Metrics()
-    metrics.saw(world())
+    metrics.saw(view())
     metrics.planned("shop.orders", [order(lane="backfill")])
     metrics.saw_workers([worker("a", "worker"), worker("b", "scheduler")])
-    metrics.saw(world(revision="def", working={}, current={}, sources={}, work={}))
+    metrics.saw(view(revision="def", working={}, current={}, sources={}, work={}))
     metrics.saw_workers([worker("a", "worker"), worker("c", "worker"), worker("d", None)])
     found = samples(metrics)
     assert not [key for key in found if any("shop." in part or "raw." in part for part in key)]

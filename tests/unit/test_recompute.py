@@ -33,7 +33,7 @@ CHAIN = Graph.of(
 )
 
 
-def world(held: Mapping[str, IntervalSet], expired: int | None = None) -> StateView:
+def view(held: Mapping[str, IntervalSet], expired: int | None = None) -> StateView:
     built = {
         name: Generation(no, uuid4(), name, "", "current", "", 0, 1, 1, None, covered=covered, stale=NOTHING)
         for no, (name, covered) in enumerate(held.items())
@@ -51,7 +51,7 @@ def world(held: Mapping[str, IntervalSet], expired: int | None = None) -> StateV
     )
 
 
-ALL = world({name: ranges((0, 100)) for name in ("t.a", "t.b", "t.c", "t.other")})
+ALL = view({name: ranges((0, 100)) for name in ("t.a", "t.b", "t.c", "t.other")})
 
 
 def test_an_eager_cascade_goes_hop_by_hop_through_look_back_align_and_limits() -> None:
@@ -60,7 +60,7 @@ def test_an_eager_cascade_goes_hop_by_hop_through_look_back_align_and_limits() -
 
 
 def test_only_what_is_covered_is_reached() -> None:
-    found = carried(CHAIN, world({"t.a": ranges((0, 100)), "t.b": ranges((40, 60))}), {"t.a": ranges((10, 20))})
+    found = carried(CHAIN, view({"t.a": ranges((0, 100)), "t.b": ranges((40, 60))}), {"t.a": ranges((10, 20))})
     assert found == {"t.a": ranges((10, 20)), "t.b": ranges((40, 60))}
 
 
@@ -87,7 +87,7 @@ def test_chunks_are_counted_as_they_will_be_cut(interval: Chunking, scope: Inter
 
 
 def test_what_was_made_of_rows_that_left_their_source_cannot_be_made_again() -> None:
-    later = world({"t.a": ranges((0, 100))}, expired=34)
+    later = view({"t.a": ranges((0, 100))}, expired=34)
     assert gone(CHAIN, later, CHAIN.interval_model("t.a")).within(0, 100) == ranges((0, 40))
     assert not gone(CHAIN, later, CHAIN.interval_model("t.b"))
     assert not gone(CHAIN, ALL, CHAIN.interval_model("t.a"))

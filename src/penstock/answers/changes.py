@@ -25,42 +25,42 @@ def planned_changes(workspace: Workspace) -> list[dict[str, object]]:
     from penstock.runtime.observe.sources import Observer, Sight  # with it comes what reads logs; apply does not
 
     changes = workspace.state.projects.changes(definitions(workspace.project))
-    world = workspace.state.views.world()
+    view = workspace.state.views.all()
     kept = {change.model for change in changes if change.change == "unchanged"}
-    world = replace(world, sources={name: record for name, record in world.sources.items() if name in kept})
-    for seen in Observer(workspace.site, None, workspace.environ).look(workspace.project.graph.models, world):
+    view = replace(view, sources={name: record for name, record in view.sources.items() if name in kept})
+    for seen in Observer(workspace.site, None, workspace.environ).look(workspace.project.graph.models, view):
         if isinstance(seen, Sight):
-            world = _as_if_kept(workspace.project.graph, world, seen)
-    return [_row(workspace, world, change) for change in changes]
+            view = _as_if_kept(workspace.project.graph, view, seen)
+    return [_row(workspace, view, change) for change in changes]
 
 
-def _as_if_kept(graph: Graph, world: StateView, seen: Sight) -> StateView:
-    """The world as it would be with what was seen: new bounds, and what was made of changed rows is stale."""
+def _as_if_kept(graph: Graph, view: StateView, seen: Sight) -> StateView:
+    """The state as it would be with what was seen: new bounds, and what was made of changed rows is stale."""
     source = graph.models[seen.record.model]
-    working = dict(world.working)
-    for name, generation in world.working.items() if seen.changed else ():
+    working = dict(view.working)
+    for name, generation in view.working.items() if seen.changed else ():
         child = graph.models.get(name)
         if isinstance(child, IntervalModel):
             stale = generation.covered & affected(child, source, seen.changed.ranges)
             working[name] = replace(generation, stale=generation.stale | stale)
-    return replace(world, sources={**world.sources, source.name: seen.record}, working=working)
+    return replace(view, sources={**view.sources, source.name: seen.record}, working=working)
 
 
-def _row(workspace: Workspace, world: StateView, change: Change) -> dict[str, object]:
+def _row(workspace: Workspace, view: StateView, change: Change) -> dict[str, object]:
     return {
         "model": change.model,
         "change": change.change,
         "type": change.type,
         "reason": change.reason,
-        "intervals": _intervals(workspace, world, change),
+        "intervals": _intervals(workspace, view, change),
     }
 
 
-def _intervals(workspace: Workspace, world: StateView, change: Change) -> int:
+def _intervals(workspace: Workspace, view: StateView, change: Change) -> int:
     model = workspace.project.graph.models.get(change.model)
     if not isinstance(model, IntervalModel):
         return 0
-    seen = Observations(workspace.project.graph, world).observation(model)
+    seen = Observations(workspace.project.graph, view).observation(model)
     if change.change in ("new", "rebuild"):
         seen = Observation(model, seen.inputs)
     return sum(len(order.chunks) for order in plan(seen, most=10**9) if isinstance(order, Order))
@@ -69,6 +69,6 @@ def _intervals(workspace: Workspace, world: StateView, change: Change) -> int:
 def needs_consent(views: Views, changes: tuple[Change, ...]) -> list[str]:
     """What `apply` asks about before it does it: nobody misses a table that never held a row."""
     taken = [change for change in changes if change.change in ("rebuild", "removed")]
-    current = views.world().current if taken else {}
+    current = views.all().current if taken else {}
     served = {name for name, generation in current.items() if generation.accepted_snapshot is not None}
     return [f"{change.model}: {change.change} ({change.reason})" for change in taken if change.model in served]

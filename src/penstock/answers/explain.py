@@ -25,8 +25,8 @@ def explained(workspace: Workspace, name: str, at: str | None) -> dict[str, obje
     model = workspace.project.graph.models[full]
     if isinstance(model, Source):
         return _source(workspace, model)
-    world = workspace.state.views.world()
-    seen = Observations(workspace.project.graph, world).observation(model)
+    view = workspace.state.views.all()
+    seen = Observations(workspace.project.graph, view).observation(model)
     explanation = explain(seen, _at(model, at))
     return {
         "model": full,
@@ -39,7 +39,7 @@ def explained(workspace: Workspace, name: str, at: str | None) -> dict[str, obje
             {"dependency": v.dependency, "rule": v.rule, "value": v.value, "ok": v.ok, "why": v.why}
             for v in explanation.readiness_checks
         ],
-        "reopened": _reopened(workspace, world.working.get(full), explanation.chunk, everywhere=at is None),
+        "reopened": _reopened(workspace, view.working.get(full), explanation.chunk, everywhere=at is None),
         "strategy": "widened" if model.widens else "interval",
         "key": None,
         "strategy_reason": model.widens_reason,
@@ -57,7 +57,7 @@ def _reopened(
 
 
 def _source(workspace: Workspace, source: Source) -> dict[str, object]:
-    answer = status(workspace.site, workspace.state.views.world(), (source.name,))
+    answer = status(workspace.site, workspace.state.views.all(), (source.name,))
     models = answer["models"]
     row = models[0] if isinstance(models, list) else {}
     return {
@@ -83,18 +83,18 @@ def rendered(workspace: Workspace, name: str, at: str | None) -> dict[str, objec
     model = workspace.project.graph.models[full]
     if isinstance(model, Source):
         raise UsageError(f"{full} is a source: it is observed, nothing is computed for it")
-    world = workspace.state.views.world()
-    seen = Observations(workspace.project.graph, world).observation(model)
+    view = workspace.state.views.all()
+    seen = Observations(workspace.project.graph, view).observation(model)
     explanation = explain(seen, _at(model, at))
     chunk = explanation.chunk or _any_chunk(seen)
     choices = explanation.choices or tuple(group[0].model for group in model.dependencies)
     order = Order(full, "forward", (chunk,), choices, "render")
-    pins = readable(workspace.site, order, world)
-    wanted = Wanted(order=order, pins=pins, now=int(world.at.timestamp()))
+    pins = readable(workspace.site, order, view)
+    wanted = Wanted(order=order, pins=pins, now=int(view.at.timestamp()))
     (rendering,) = renderings(workspace.site, wanted, partial(portable, storage=workspace.site.storage))
     sql = rendering.sql
     if looks_beyond(model):
-        own = workspace.site.pin(full, world) or Pin("", None)
+        own = workspace.site.pin(full, view) or Pin("", None)
         sql = cut(sql, workspace.site.reading("", full, own), chunk, workspace.site.storage)
     return {"model": full, "sql": sql, "chunk": [chunk.start, chunk.end], "chunk_text": _text(chunk, model.axis)}
 

@@ -23,9 +23,9 @@ def query(
     """One SELECT: our tables at the accepted snapshot, sources at the observed one."""
     with reading(sql, _refused):
         tree = _select(sql)
-    world = workspace.state.views.world()
+    view = workspace.state.views.all()
     with reading(sql, _refused):
-        asked, reads = _asked(workspace, tree, world)
+        asked, reads = _asked(workspace, tree, view)
     return workspace.engine.questions.query(asked, reads, Limits(rows=most_rows, seconds=seconds))
 
 
@@ -33,13 +33,13 @@ def _refused(why: object, _: int = 1) -> UsageError:
     return UsageError(f"the query cannot be read: {why}")
 
 
-def _asked(workspace: Workspace, tree: exp.Query, world: StateView) -> tuple[str, tuple[InputRead, ...]]:
+def _asked(workspace: Workspace, tree: exp.Query, view: StateView) -> tuple[str, tuple[InputRead, ...]]:
     """The query over views, and what they read."""
     reads: dict[str, InputRead] = {}
     for table in _tables(tree):
         name = _name(workspace, table)
         if name not in reads:
-            reads[name] = _read(workspace, world, name, f"penstock_q_{len(reads)}")
+            reads[name] = _read(workspace, view, name, f"penstock_q_{len(reads)}")
         _point(table, reads[name].view)
     return tree.sql(dialect="spark"), tuple(reads.values())
 
@@ -95,8 +95,8 @@ def _name(workspace: Workspace, table: exp.Table) -> str:
     )
 
 
-def _read(workspace: Workspace, world: StateView, name: str, view: str) -> InputRead:
-    pin = workspace.site.pin(name, world, serving=True)
+def _read(workspace: Workspace, view: StateView, name: str, alias: str) -> InputRead:
+    pin = workspace.site.pin(name, view, serving=True)
     if pin is None:
         raise UsageError(f"{name} has no rows yet", hint=f"penstock explain {name} says what it waits for")
-    return workspace.site.reading(view, name, pin)
+    return workspace.site.reading(alias, name, pin)

@@ -34,25 +34,25 @@ class Condition:
 def project_status(workspace: Workspace, model: str | None) -> dict[str, object]:
     """Every model of the project, or one of them, at this moment."""
     names = () if model is None else (workspace.resolve(model),)
-    world = workspace.state.views.world()
-    inputs = workspace.state.history.newest_inputs([generation.no for generation in world.current.values()])
-    return status(workspace.site, world, names, workspace.state.workers.alive(), inputs)
+    view = workspace.state.views.all()
+    inputs = workspace.state.history.newest_inputs([generation.no for generation in view.current.values()])
+    return status(workspace.site, view, names, workspace.state.workers.alive(), inputs)
 
 
 def status(
     site: TableResolver,
-    world: StateView,
+    view: StateView,
     names: tuple[str, ...],
     workers: Iterable[WorkerRecord] = (),
     inputs: Mapping[int, Frontier] | None = None,
 ) -> dict[str, object]:
     """`inputs`: by generation what its last accepted attempt read; without it that is left out."""
     models = [site.graph.models[name] for name in names or site.graph.models]
-    observations = Observations(site.graph, world)
+    observations = Observations(site.graph, view)
     return {
         "project": site.project.settings.name,
-        "revision": world.revision,
-        "at": iso(world.at),
+        "revision": view.revision,
+        "at": iso(view.at),
         "workers": [_worker(worker) for worker in workers],
         "models": [_row(site, observations, model, inputs or {}) for model in models],
     }
@@ -85,8 +85,8 @@ def _worker(worker: WorkerRecord) -> dict[str, object]:
 
 
 def _source(site: TableResolver, observations: Observations, source: Source) -> dict[str, object]:
-    world = observations.world
-    record = world.sources.get(source.name)
+    view = observations.view
+    record = view.sources.get(source.name)
     axis = (source.axis or SECOND) if source.position else None
     offered = IntervalSet()
     if record and record.min_pos is not None and record.end_pos is not None:
@@ -108,14 +108,14 @@ def _source(site: TableResolver, observations: Observations, source: Source) -> 
         "coverage": [],
         "available": pairs(offered),
         "gaps": [],
-        **_staleness(IntervalSet(), None, world.at),
+        **_staleness(IntervalSet(), None, view.at),
         "permanent_gaps": [],
         "expired_before": record.expired_pos if record else None,
         "ignored_rows": record.ignored_rows if record else None,
         "ignored_since": iso(record.ignored_since) if record else None,
         "cursor": None,
         "inputs": None,
-        **_freshness(fresh, world.at),
+        **_freshness(fresh, view.at),
         "tasks": _tasks(Work()),
         "last_error": error,
     }
@@ -144,10 +144,10 @@ def _watched_through_spark(source: Source, record: SourceRecord) -> str:
 def _interval(
     site: TableResolver, observations: Observations, model: IntervalModel, inputs: Mapping[int, Frontier]
 ) -> dict[str, object]:
-    world, seen = observations.world, observations.observation(model)
-    generation, work = world.current.get(model.name), world.work.get(model.name, Work())
+    view, seen = observations.view, observations.observation(model)
+    generation, work = view.current.get(model.name), view.work.get(model.name, Work())
     condition = _condition(seen, work)
-    working = world.working.get(model.name)
+    working = view.working.get(model.name)
     rebuilt = working is not None and working.state == "building"
     covered = generation.covered if generation else IntervalSet()
     stale = stale_cells(model, generation) if generation else IntervalSet()
@@ -165,14 +165,14 @@ def _interval(
         "coverage": pairs(covered),
         "available": pairs(covered - stale),
         "gaps": pairs(gaps(seen)),
-        **_staleness(stale, world.reopened.get(model.name), world.at),
+        **_staleness(stale, view.reopened.get(model.name), view.at),
         "permanent_gaps": [[[gap.start, gap.end], why] for gap, why in permanent_gaps(seen)],
         "expired_before": None,
         "ignored_rows": None,
         "ignored_since": None,
         "cursor": _cursor(replace(seen, covered=covered)),
         "inputs": _inputs(inputs.get(generation.no)) if generation and covered else None,
-        **_freshness(fresh, world.at),
+        **_freshness(fresh, view.at),
         "tasks": _tasks(work),
         "last_error": work.last_error,
     }

@@ -78,30 +78,30 @@ class ModelVerification:
 
 def verify(workspace: Workspace, models: tuple[IntervalModel, ...], start: int | None, end: int | None) -> Verified:
     """Recompute every covered interval at the snapshots that are known now and compare as multisets."""
-    world = workspace.state.views.world()
-    applied(workspace, world)
-    return Verified([_model(workspace, world, model, start, end) for model in models])
+    view = workspace.state.views.all()
+    applied(workspace, view)
+    return Verified([_model(workspace, view, model, start, end) for model in models])
 
 
 def _model(
-    workspace: Workspace, world: StateView, model: IntervalModel, start: int | None, end: int | None
+    workspace: Workspace, view: StateView, model: IntervalModel, start: int | None, end: int | None
 ) -> ModelVerification:
     verification = ModelVerification(model.name)
-    generation = world.current.get(model.name)
+    generation = view.current.get(model.name)
     if generation is None or generation.accepted_snapshot is None:
         return verification
     low = MIN_POSITION if start is None else start
     high = MAX_POSITION if end is None else end
     scope = generation.covered.within(low, high)
     records = workspace.state.history.covers(generation.no, scope)
-    if generation.no == world.working[model.name].no:  # else the next look is at the table that is being built
+    if generation.no == view.working[model.name].no:  # else the next look is at the table that is being built
         table = OwnTable(model, generation, generation.accepted_snapshot)
         verification.unseen = unseen_commits(workspace.site, workspace.state.generations, table)
     if unsteady := varying(names_used(model.sql), "never", "bounds"):
         why = f"the query uses {unsteady[0]}, so its rows may differ at every run"
         verification.unverifiable += [(record.interval, why) for record in records]
         return verification
-    check = _Check(workspace, world, model, generation, generation.accepted_snapshot)
+    check = _Check(workspace, view, model, generation, generation.accepted_snapshot)
     for batch in _batches(records, model):
         check.examine(batch, verification)
     check.find_strays(generation.covered.complement().within(low, high), verification)
@@ -138,7 +138,7 @@ class _Check:
     """One model under examination."""
 
     workspace: Workspace
-    world: StateView
+    view: StateView
     model: IntervalModel
     generation: Generation
     snapshot: int
@@ -186,7 +186,7 @@ class _Check:
         """The stored rows against the query at the inputs of `then`; at what is known now for those not in it."""
         site, chunks = self.workspace.site, tuple(record.interval for record in batch)
         order = Order(self.model.name, "repair", chunks, _choices(self.model, batch[0].frontier), "verify")
-        wanted = Wanted(order=order, pins={**readable(site, order, self.world, serving=True), **then}, now=0)
+        wanted = Wanted(order=order, pins={**readable(site, order, self.view, serving=True), **then}, now=0)
         expected = job(self.workspace.site, wanted, self.generation, task=_NO_TASK, attempt=0, digests={})
         compared = tuple(part for record in batch for part in _parts(record))
         return self.workspace.engine.questions.compare(replace(expected, chunks=compared), self.snapshot)

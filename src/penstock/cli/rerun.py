@@ -222,7 +222,7 @@ def _do(
         show.print_json({"recompute": rows, "recorded": True})
     elif others:
         show.line(f"recorded; {show.count(len(others), 'worker')} will compute it: see penstock status")
-        paused = workspace.state.views.world().paused
+        paused = workspace.state.views.all().paused
         for name in (part.model for part in asked if part.model in paused):
             show.line(f"but {name} is paused: penstock resume {name}", "yellow")
     else:

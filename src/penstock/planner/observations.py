@@ -17,14 +17,14 @@ from penstock.values.records import Generation, SourceRecord, StateView, Suspens
 class Observations:
     """One moment of the database, seen model by model; what several consumers ask about is worked out once."""
 
-    def __init__(self, graph: Graph, world: StateView) -> None:
-        self.graph, self.world = graph, world
+    def __init__(self, graph: Graph, view: StateView) -> None:
+        self.graph, self.view = graph, view
         self._inputs: dict[str, Input] = {}
 
     def observation(self, model: IntervalModel) -> Observation:
         """One model and its inputs."""
-        generation = self.world.working.get(model.name)
-        work = self.world.work.get(model.name, Work())
+        generation = self.view.working.get(model.name)
+        work = self.view.work.get(model.name, Work())
         return Observation(
             model=model,
             inputs={dependency.model: self.input(dependency.model, model.axis) for dependency in model.inputs},
@@ -33,15 +33,15 @@ class Observations:
             in_flight=work.in_flight,
             failed=work.dead,
             cancelled=work.cancelled,
-            paused=model.name in self.world.paused,
-            suspended=_suspended(self.world.suspended.get(model.name)),
+            paused=model.name in self.view.paused,
+            suspended=_suspended(self.view.suspended.get(model.name)),
         )
 
     def input(self, name: str, axis: str) -> Input:
         """A model as its consumers see it."""
         match parent := self.graph.models[name]:
             case Source():
-                return _source_input(parent, axis, self.world.sources.get(name))
+                return _source_input(parent, axis, self.view.sources.get(name))
             case IntervalModel():
                 if name not in self._inputs:
                     self._inputs[name] = offered(self.observation(parent))
@@ -56,9 +56,9 @@ def stale_cells(model: IntervalModel, generation: Generation) -> IntervalSet:
     return cells & generation.covered if cells else NOTHING
 
 
-def superseded(revision: str, world: StateView) -> bool:
+def superseded(revision: str, view: StateView) -> bool:
     """Whether another revision is active: the tables are no longer those that this one's queries fill."""
-    return world.revision not in (None, revision)
+    return view.revision not in (None, revision)
 
 
 def without_own(seen: Observation, scope: IntervalSet) -> Observation:

@@ -43,26 +43,26 @@ def chunk_count(model: IntervalModel, scope: IntervalSet) -> int:
     return sum(1 for run in cells for _ in grid.downwards(run))
 
 
-def gone(graph: Graph, world: StateView, model: IntervalModel) -> IntervalSet:
+def gone(graph: Graph, view: StateView, model: IntervalModel) -> IntervalSet:
     """What nobody should ask for again: rows it was made of have left their source at the old end."""
     sources = [group[0].model for group in model.dependencies if len(group) == 1]
     expired = [
         record.expired_pos
         for name in sources
         if positioned(graph.models[name], model.axis)
-        and (record := world.sources.get(name)) is not None
+        and (record := view.sources.get(name)) is not None
         and record.expired_pos is not None
     ]
     below = IntervalSet.of((MIN_POSITION, before) for before in expired)
     return below.outward(Grid.of(model.interval).cell)
 
 
-def covered(world: StateView, name: str) -> IntervalSet:
-    generation = world.working.get(name)
+def covered(view: StateView, name: str) -> IntervalSet:
+    generation = view.working.get(name)
     return generation.covered if generation else NOTHING
 
 
-def carried(graph: Graph, world: StateView, changed: Mapping[str, IntervalSet]) -> dict[str, IntervalSet]:
+def carried(graph: Graph, view: StateView, changed: Mapping[str, IntervalSet]) -> dict[str, IntervalSet]:
     """What of every descendant may differ because `changed` does, hop by hop, within what is covered."""
     reached_by_model = dict(changed)
     for name, model in graph.models.items():
@@ -72,7 +72,7 @@ def carried(graph: Graph, world: StateView, changed: Mapping[str, IntervalSet]) 
                 if scope := reached_by_model.get(parent):
                     reached |= affected(model, graph.models[parent], scope)
             reached = reached.outward(Grid.of(model.interval).cell)
-            if reached := (reached & covered(world, name)) - gone(graph, world, model):
+            if reached := (reached & covered(view, name)) - gone(graph, view, model):
                 reached_by_model[name] = reached
     return reached_by_model
 

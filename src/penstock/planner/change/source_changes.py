@@ -30,19 +30,19 @@ def anybody_cares(source: Source, graph: Graph) -> bool:
     )
 
 
-def consumed(source: Source, graph: Graph, world: StateView) -> IntervalSet:
+def consumed(source: Source, graph: Graph, view: StateView) -> IntervalSet:
     """The positions of a source that went into what its readers have covered or are working on."""
     read = NOTHING
     for model, dependency in _readings(source, graph):
-        work = world.work.get(model.name)
-        used = _covered(model, world) | (work.in_flight if work is not None else NOTHING)
+        work = view.work.get(model.name)
+        used = _covered(model, view) | (work.in_flight if work is not None else NOTHING)
         read |= IntervalSet.of(_read_by(part, dependency) for part in used)
     return read
 
 
-def newest(source: Source, graph: Graph, world: StateView, length: int) -> Changed:
+def newest(source: Source, graph: Graph, view: StateView, length: int) -> Changed:
     """The last stretch of what the readers of a source have covered."""
-    ends = [_covered(model, world).end for model, _ in _readings(source, graph)]
+    ends = [_covered(model, view).end for model, _ in _readings(source, graph)]
     end = max((end for end in ends if end is not None), default=None)
     return UNCHANGED if end is None or length <= 0 else Changed(IntervalSet((end - length, end)))
 
@@ -127,10 +127,10 @@ def _readings(source: Source, graph: Graph) -> list[tuple[IntervalModel, Depende
     ]
 
 
-def _covered(model: IntervalModel, world: StateView) -> IntervalSet:
+def _covered(model: IntervalModel, view: StateView) -> IntervalSet:
     """By what is being built and by what is served."""
     covered = NOTHING
-    for generation in (world.working.get(model.name), world.current.get(model.name)):
+    for generation in (view.working.get(model.name), view.current.get(model.name)):
         covered |= generation.covered if generation is not None else NOTHING
     return covered
 

@@ -39,36 +39,36 @@ class Triggers:
     _swept: datetime | None = None
     _revision: str | None = None
 
-    def due(self, graph: Graph, world: StateView, slots: Iterable[tuple[str, Lane]], sweep_seconds: float) -> Due:
+    def due(self, graph: Graph, view: StateView, slots: Iterable[tuple[str, Lane]], sweep_seconds: float) -> Due:
         """Every change upstream and every slot; all models when it is time to sweep, or nothing is known yet."""
         sweep = (
             self._swept is None
-            or (world.at - self._swept).total_seconds() >= sweep_seconds
-            or self._revision != world.revision
+            or (view.at - self._swept).total_seconds() >= sweep_seconds
+            or self._revision != view.revision
         )
         models = graph.interval_models
-        own = {model.name: self._same_or_new(model.name, world) for model in models}
-        sources = {source.name: _bounds(world.sources.get(source.name)) for source in graph.sources}
+        own = {model.name: self._same_or_new(model.name, view) for model in models}
+        sources = {source.name: _bounds(view.sources.get(source.name)) for source in graph.sources}
         lanes_due: Due = {}
         moved = sources != self._sources or any(own[name] is not self._own.get(name) for name in own)
         for model in models if sweep or moved else ():
-            if lanes := self._lanes(model, own, sources, sweep=sweep, rebuilding=_rebuilding(model.name, world)):
+            if lanes := self._lanes(model, own, sources, sweep=sweep, rebuilding=_rebuilding(model.name, view)):
                 lanes_due[model.name] = lanes
         for name, lane in slots:
             lanes_due.setdefault(name, set()).add(lane)
         if sweep:
-            self._swept, self._revision = world.at, world.revision
+            self._swept, self._revision = view.at, view.revision
         self._own, self._sources = own, sources
         return lanes_due
 
-    def _same_or_new(self, name: str, world: StateView) -> _Own:
+    def _same_or_new(self, name: str, view: StateView) -> _Own:
         """As it was before, if the database has nothing new of it."""
         before = self._own.get(name)
-        if before is None or (before.paused, before.suspended) != (name in world.paused, name in world.suspended):
-            return _state(name, world)
+        if before is None or (before.paused, before.suspended) != (name in view.paused, name in view.suspended):
+            return _state(name, view)
         generation, work = before.seen
-        same = generation is world.working.get(name) and work is world.work.get(name)
-        return before if same else _state(name, world)
+        same = generation is view.working.get(name) and work is view.work.get(name)
+        return before if same else _state(name, view)
 
     def _lanes(
         self,
@@ -113,8 +113,8 @@ def _scheduled(model: IntervalModel, lane: Lane) -> bool:
     return model.schedules.of(lane) is not None
 
 
-def _state(name: str, world: StateView) -> _Own:
-    generation, work = world.working.get(name), world.work.get(name, Work())
+def _state(name: str, view: StateView) -> _Own:
+    generation, work = view.working.get(name), view.work.get(name, Work())
     return _Own(
         generation=generation.no if generation else None,
         covered=generation.covered if generation else NOTHING,
@@ -122,9 +122,9 @@ def _state(name: str, world: StateView) -> _Own:
         in_flight=work.in_flight,
         dead=work.dead,
         waiting=work.waiting,
-        paused=name in world.paused,
-        suspended=name in world.suspended,
-        seen=(generation, world.work.get(name)),
+        paused=name in view.paused,
+        suspended=name in view.suspended,
+        seen=(generation, view.work.get(name)),
     )
 
 
@@ -136,6 +136,6 @@ def _bounds(record: SourceRecord | None) -> tuple[object, ...]:
     return () if record is None else (record.table_id, record.min_pos, record.end_pos, record.observed_at is not None)
 
 
-def _rebuilding(name: str, world: StateView) -> bool:
-    generation = world.working.get(name)
+def _rebuilding(name: str, view: StateView) -> bool:
+    generation = view.working.get(name)
     return generation is not None and generation.state == "building"

@@ -93,12 +93,12 @@ class Eviction:
         return self.model.name
 
 
-def audit(site: TableResolver, state: AuditState, world: StateView) -> Iterator[str | None]:
+def audit(site: TableResolver, state: AuditState, view: StateView) -> Iterator[str | None]:
     """Judge the commits in our tables that no accepted task made, one table per step; why it could not be looked at.
 
     OPTIMIZE and its like are accepted. What else touched rows of ours raises an invalidation: they are computed again.
     """
-    for table in own_tables(site, state.views, world):
+    for table in own_tables(site, state.views, view):
         outcome = judge(site, state, table, look_or_error(site, table))
         if isinstance(outcome, Eviction):
             yield evicted(site, state.generations, outcome, staged_or_error(site, outcome))
@@ -106,13 +106,13 @@ def audit(site: TableResolver, state: AuditState, world: StateView) -> Iterator[
             yield outcome
 
 
-def own_tables(site: TableResolver, views: Views, world: StateView) -> Iterator[OwnTable]:
+def own_tables(site: TableResolver, views: Views, view: StateView) -> Iterator[OwnTable]:
     """Each as it is known when its turn comes."""
     read_at = time.monotonic()
-    for name in tuple(world.working):
+    for name in tuple(view.working):
         if time.monotonic() - read_at > KNOWN_SECONDS:
-            world, read_at = views.world(), time.monotonic()
-        model, generation = site.graph.models.get(name), world.working.get(name)
+            view, read_at = views.all(), time.monotonic()
+        model, generation = site.graph.models.get(name), view.working.get(name)
         if isinstance(model, IntervalModel) and generation is not None and generation.accepted_snapshot is not None:
             yield OwnTable(model, generation, generation.accepted_snapshot)
 
@@ -265,7 +265,7 @@ def unadopted(commits: Sequence[ForeignCommit], owned: Mapping[UUID, bool]) -> l
 
 def _as_seen(views: Views, table: OwnTable) -> Generation | None:
     """The generation as it is now; None when the look was at another state of it, or at another table in its place."""
-    seen, now = table.generation, views.world().working.get(table.model.name)
+    seen, now = table.generation, views.all().working.get(table.model.name)
     return now if now is not None and _identity(now) == _identity(seen) else None
 
 

@@ -105,24 +105,24 @@ class BackgroundWatcher:
     _audits: SimpleQueue[tuple[_Key, _Conclude]] = field(default_factory=SimpleQueue)
     """What was seen of our own tables in this audit: an earlier one has left nothing here."""
 
-    def periods(self, site: TableResolver, world: StateView) -> dict[str, float]:
+    def periods(self, site: TableResolver, view: StateView) -> dict[str, float]:
         """How soon after the last look each source may be looked at again; not those at rest, or under way."""
-        self._follow(site, world)
+        self._follow(site, view)
         periods, now = scan_periods(site), time.monotonic()
         for name, watched in self._watched.items():
             if watched.changed or name in self._unfinished:
                 periods[name] = min(periods[name], 0.0 if name in self._unfinished else NEWS_SECONDS)
-            elif watched.rests(now) and world.sources[name].error is None:
+            elif watched.rests(now) and view.sources[name].error is None:
                 del periods[name]
         return {name: seconds for name, seconds in periods.items() if not self._pool.busy((_Act.LOOK, name))}
 
-    def look(self, site: TableResolver, names: Collection[str], world: StateView) -> Iterator[Seen]:
+    def look(self, site: TableResolver, names: Collection[str], view: StateView) -> Iterator[Seen]:
         """Begin to look at these sources; what was seen meanwhile, of these or others."""
         observer = Observer(site, None, self.environ, runs_programs=False)
         for name in sorted(names):
             self._unfinished.discard(name)
-            self._pool.begin((_Act.LOOK, name), lambda name=name: self._look(observer, name, world))  # type: ignore[misc]
-        yield from self._hanging(site, world)
+            self._pool.begin((_Act.LOOK, name), lambda name=name: self._look(observer, name, view))  # type: ignore[misc]
+        yield from self._hanging(site, view)
         until = time.monotonic() + (_GRACE_SECONDS if names else 0.0)
         while True:
             try:
@@ -137,10 +137,10 @@ class BackgroundWatcher:
             if not any(self._pool.busy((_Act.LOOK, name)) for name in names):
                 until = 0.0
 
-    def audit(self, site: TableResolver, state: AuditState, world: StateView) -> Iterator[Audited]:
+    def audit(self, site: TableResolver, state: AuditState, view: StateView) -> Iterator[Audited]:
         """Threads read and write our own tables; what follows is decided by whoever asks."""
         self._audits = SimpleQueue()
-        tables = own_tables(site, state.views, world)
+        tables = own_tables(site, state.views, view)
         free = (table for table in tables if not self._auditors.busy((_Act.AUDIT, table.name)))
         while batch := tuple(islice(free, AUDIT_BATCH)):
             yield from self._audit_batch(site, state, batch)
@@ -208,12 +208,12 @@ class BackgroundWatcher:
             watched.changed = True
             self.wake()
 
-    def _follow(self, site: TableResolver, world: StateView) -> None:
+    def _follow(self, site: TableResolver, view: StateView) -> None:
         """Glance at the logs that are known, from the snapshots on that are known."""
         now, storage = time.monotonic(), site.storage
         followed: dict[str, _Watched] = {}
         for source in site.graph.models.values():
-            record = world.sources.get(source.name)
+            record = view.sources.get(source.name)
             if not isinstance(source, Source) or not by_log(source) or record is None or record.snapshot is None:
                 continue
             place, before = site.source(source), self._watched.get(source.name)
@@ -226,12 +226,12 @@ class BackgroundWatcher:
             followed[source.name] = _Watched(log, place, storage, period, record.snapshot, record.table_id, now, due)
         self._watched = followed
 
-    def _look(self, observer: Observer, name: str, world: StateView) -> None:
+    def _look(self, observer: Observer, name: str, view: StateView) -> None:
         watched = self._watched.get(name)
         last: Seen | None = None
         try:
             before = _mark(watched)
-            for last in observer.look((name,), world, LOOK_SECONDS):
+            for last in observer.look((name,), view, LOOK_SECONDS):
                 self._seen.put(last)
         except BaseException as error:  # a bug: whoever plans raises it
             self._seen.put(error)
@@ -245,7 +245,7 @@ class BackgroundWatcher:
             # it was this file before the look, and the look found this snapshot: they belong together
             watched.mark, watched.marked = before, time.monotonic()
 
-    def _hanging(self, site: TableResolver, world: StateView) -> Iterator[Sight]:
+    def _hanging(self, site: TableResolver, view: StateView) -> Iterator[Sight]:
         """Sources that do not answer; each is told of once."""
         for key in self._auditors.hanging():
             said = f"{key[1]}: its table has not answered for {HANGING_SECONDS:.0f} seconds"
@@ -253,7 +253,7 @@ class BackgroundWatcher:
         for name in {name for _, name in self._pool.hanging()}:
             source = site.graph.models.get(name)
             if isinstance(source, Source):
-                known = world.sources.get(name) or unknown(source)
+                known = view.sources.get(name) or unknown(source)
                 said = f"{source.location} has not answered for {HANGING_SECONDS:.0f} seconds"
                 yield Sight(known, replace(known, error=said), UNCHANGED)
 

@@ -119,7 +119,7 @@ class Observer:
     runs_programs: bool = True
     """False: nobody may wait for somebody's program; a source that has one is left out like one that needs a scan."""
 
-    def look(self, names: Collection[str], world: StateView, seconds: float = math.inf) -> Iterator[Seen]:
+    def look(self, names: Collection[str], view: StateView, seconds: float = math.inf) -> Iterator[Seen]:
         """The named sources as they are now, and where their rows are no longer what they were.
 
         One that cannot be read keeps its old bounds, and says why. A long log is walked in slices, and left where it is
@@ -129,44 +129,44 @@ class Observer:
             source = self.site.graph.models.get(name)
             if isinstance(source, Source):
                 try:
-                    yield from self._slices(source, world.sources.get(name) or unknown(source), world, seconds)
+                    yield from self._slices(source, view.sources.get(name) or unknown(source), view, seconds)
                 except _SparkOnlyError:
                     yield NeedsSpark(name)
 
-    def _slices(self, source: Source, known: SourceRecord, world: StateView, seconds: float) -> Iterator[Sight]:
+    def _slices(self, source: Source, known: SourceRecord, view: StateView, seconds: float) -> Iterator[Sight]:
         most, until = FIRST_SLICE, time.monotonic() + seconds
         while True:
             began = time.monotonic()
-            sight = self._observe(source, known, world, most)
+            sight = self._observe(source, known, view, most)
             yield sight
             now = time.monotonic()
             if not sight.more or now >= until:
                 return
             known, most = sight.record, next_slice(most, now - began)
 
-    def _observe(self, source: Source, known: SourceRecord, world: StateView, most: int) -> Sight:
+    def _observe(self, source: Source, known: SourceRecord, view: StateView, most: int) -> Sight:
         unfinished = False
         try:
             if by_log(source):
-                record, unfinished = self._from_log(source, known, world.at, most)
+                record, unfinished = self._from_log(source, known, view.at, most)
             else:
-                record = self._by_scan(source, known, world.at)
+                record = self._by_scan(source, known, view.at)
             if record is None:
                 return Sight(known, known, UNCHANGED)
-            changes = self._noticed(source, known, record, world)
+            changes = self._noticed(source, known, record, view)
         except _SparkOnlyError:
             raise
         except BaseException as error:
             # a snapshot is never kept without what changed up to it
             return Sight(known, replace(known, error=contained(error, source=source.name).message), UNCHANGED)
-        record = replace(record, observed_at=world.at, error=None, expired_pos=changes.expired_pos)
+        record = replace(record, observed_at=view.at, error=None, expired_pos=changes.expired_pos)
         if changes.ignored:
-            record = _with_ignored(record, changes.ignored_rows, world.at)
+            record = _with_ignored(record, changes.ignored_rows, view.at)
         elif changes.expired_pos is None:
             record = replace(record, ignored_rows=None, ignored_since=None)
         return Sight(known, record, changes.changed, unfinished)
 
-    def _noticed(self, source: Source, known: SourceRecord, record: SourceRecord, world: StateView) -> SourceChanges:
+    def _noticed(self, source: Source, known: SourceRecord, record: SourceRecord, view: StateView) -> SourceChanges:
         """Where rows are no longer what they were when the source was last seen."""
         graph = self.site.graph
         if known.observed_at is None or not anybody_cares(source, graph):
@@ -175,27 +175,27 @@ class Observer:
             return SourceChanges(Changed(EVERYTHING), None)
         if not source.format.has_log:
             length = source.recheck if record.full_scan_at != known.full_scan_at else None
-            return SourceChanges(newest(source, graph, world, length or 0), known.expired_pos)
+            return SourceChanges(newest(source, graph, view, length or 0), known.expired_pos)
         if known.snapshot is None or record.snapshot is None or known.snapshot == record.snapshot:
             return SourceChanges(UNCHANGED, known.expired_pos)
-        return self._between(source, known.snapshot, record, world)
+        return self._between(source, known.snapshot, record, view)
 
-    def _between(self, source: Source, after: int, record: SourceRecord, world: StateView) -> SourceChanges:
+    def _between(self, source: Source, after: int, record: SourceRecord, view: StateView) -> SourceChanges:
         assert record.snapshot is not None  # noqa: S101
         location, column = self.site.source(source), position_column(source)
         if record.only_spark is not None:
-            return self._fed(source, after, record, world)
-        read = consumed(source, self.site.graph, world)
+            return self._fed(source, after, record, view)
+        read = consumed(source, self.site.graph, view)
         changes = source_log(source.format).changes(
             location, column, after, record.snapshot, consumed=read, storage=self.site.storage
         )
         return judged(changes, record.expired_pos, read)
 
-    def _fed(self, source: Source, after: int, record: SourceRecord, world: StateView) -> SourceChanges:
+    def _fed(self, source: Source, after: int, record: SourceRecord, view: StateView) -> SourceChanges:
         """The same by the change feed of a table that only Spark can read; without one nobody knows."""
         column, graph = position_column(source), self.site.graph
         assert record.snapshot is not None and self.scanner is not None  # noqa: S101
-        read = consumed(source, graph, world)
+        read = consumed(source, graph, view)
         expired_pos = self._still_expired(source, after, record, read)
         if column is not None and record.change_feed:
             location, first = self.site.source(source), record.min_pos
@@ -206,7 +206,7 @@ class Observer:
             else:
                 return judged(changes, expired_pos, read)
         if source.recheck is not None:
-            return SourceChanges(newest(source, graph, world, source.recheck), expired_pos)
+            return SourceChanges(newest(source, graph, view, source.recheck), expired_pos)
         return SourceChanges(Changed(EVERYTHING), expired_pos)
 
     def _still_expired(self, source: Source, after: int, record: SourceRecord, read: IntervalSet) -> int | None:

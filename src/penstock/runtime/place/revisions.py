@@ -20,13 +20,13 @@ class Revisions:
         self._lock = threading.Lock()
         self._site: TableResolver | None = None
 
-    def site(self, world: StateView, projects: Projects) -> TableResolver | None:
+    def site(self, view: StateView, projects: Projects) -> TableResolver | None:
         """None: nothing was ever applied."""
-        if world.revision is None:
+        if view.revision is None:
             return None
         with self._lock:
-            if self._site is None or self._site.project.revision != world.revision:
-                self._site = TableResolver(self._stored(world.revision, projects))
+            if self._site is None or self._site.project.revision != view.revision:
+                self._site = TableResolver(self._stored(view.revision, projects))
             return self._site
 
     def _stored(self, revision: str, projects: Projects) -> Project:

@@ -54,19 +54,19 @@ class TableResolver:
         """A stored pin with the place where its table lies now."""
         return replace(pin, location=self.table(pin.location) if pin.generation else self.project.resolve(pin.location))
 
-    def pin(self, name: str, world: StateView, *, serving: bool = False) -> Pin | None:
+    def pin(self, name: str, view: StateView, *, serving: bool = False) -> Pin | None:
         """An input as it may be read: sources as observed, ours as accepted; None when there is nothing to read.
 
         While a model is rebuilt, its consumers read the new generation and `serving` readers the old one.
         """
         match model := self.graph.models[name]:
             case Source():
-                record = world.sources.get(name)
+                record = view.sources.get(name)
                 if record is None or record.observed_at is None:
                     return None
                 return Pin(model.location or "", record.snapshot, record.table_id)
             case IntervalModel():
-                generation = (world.current if serving else world.working).get(name)
+                generation = (view.current if serving else view.working).get(name)
                 if generation is None or generation.accepted_snapshot is None:
                     return None
                 return Pin(generation.location, generation.accepted_snapshot, None, str(generation.id))

@@ -170,9 +170,9 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
     return base / "penstock"
 
 
-def applied(workspace: Workspace, world: StateView) -> None:
+def applied(workspace: Workspace, view: StateView) -> None:
     """That the tables were built from the files as they are now; a UsageError when they were not."""
-    if superseded(workspace.project.revision, world):
+    if superseded(workspace.project.revision, view):
         raise UsageError("the project was changed since it was applied", hint="penstock run builds what changed first")
 
 

@@ -27,7 +27,7 @@ from penstock.values.records import StateView
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    world: StateView
+    view: StateView
     reaped: int
     """Tasks whose workers are gone."""
     took_over: tuple[str, ...]
@@ -46,13 +46,13 @@ def reconcile(
     reaped = state.queue.reap(own_worker)
     step("reaped")
     state.events.handle(partial(_affected, site.graph, step))
-    world = state.views.world(dead_since)
-    if _go_on(state.control, world, dead_since):
-        world = state.views.world(dead_since)
-    took_over = _cutover(state.projects, site, world)
+    view = state.views.all(dead_since)
+    if _go_on(state.control, view, dead_since):
+        view = state.views.all(dead_since)
+    took_over = _cutover(state.projects, site, view)
     if took_over:
-        world = state.views.world(dead_since)
-    return Reconciled(world, reaped, took_over)
+        view = state.views.all(dead_since)
+    return Reconciled(view, reaped, took_over)
 
 
 def _affected(graph: Graph, step: Step, child: str, parent: str, changed: IntervalSet) -> IntervalSet:
@@ -64,18 +64,18 @@ def _affected(graph: Graph, step: Step, child: str, parent: str, changed: Interv
     return affected(graph.interval_model(child), graph.models[parent], changed)
 
 
-def _go_on(control: Control, world: StateView, dead_since: datetime | None) -> int:
+def _go_on(control: Control, view: StateView, dead_since: datetime | None) -> int:
     """Let suspended models be tried again whose inputs have changed, or whose fault may have passed; how many.
 
     A run, which does not try again what died in it, does not wait for a fault of its own time either.
     """
     due = [
         suspension
-        for suspension in world.suspended.values()
+        for suspension in view.suspended.values()
         if tries_again(
             suspension.since,
             suspension.times,
-            world.at,
+            view.at,
             moved=suspension.moved,
             passing=suspension.passing and (dead_since is None or suspension.since < dead_since),
         )
@@ -85,22 +85,22 @@ def _go_on(control: Control, world: StateView, dead_since: datetime | None) -> i
     return len(due)
 
 
-def _cutover(projects: Projects, site: TableResolver, world: StateView) -> tuple[str, ...]:
+def _cutover(projects: Projects, site: TableResolver, view: StateView) -> tuple[str, ...]:
     """Let rebuilt generations take over, all in one transaction, once they hold what the old ones can still hold."""
-    building = {name for name, generation in world.working.items() if generation.state == "building"}
-    if not building or world.revision != site.project.revision:
+    building = {name for name, generation in view.working.items() if generation.state == "building"}
+    if not building or view.revision != site.project.revision:
         return ()
-    observations = Observations(site.graph, world)
+    observations = Observations(site.graph, view)
     if not all(_complete(observations, name) for name in building):
         return ()
-    return projects.cutover(building, [world.working[name].no for name in building])
+    return projects.cutover(building, [view.working[name].no for name in building])
 
 
 def _complete(observations: Observations, name: str) -> bool:
     """Whether a rebuilt generation holds what the old one can still hold; one that cannot be judged does not."""
     try:
         seen = observations.observation(observations.graph.interval_model(name))
-        old = observations.world.current.get(name)
+        old = observations.view.current.get(name)
         if old and old.covered and seen.starving:  # nothing to build it from is no reason to serve nothing
             return False
         return not repairable(seen) and not (old and (old.covered & ready(seen)) - seen.covered)

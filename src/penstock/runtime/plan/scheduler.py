@@ -42,13 +42,13 @@ FORWARD_PAUSE_SECONDS = 10.0
 class SourceWatcher(Protocol):
     """What a scheduler asks of the tables themselves."""
 
-    def periods(self, site: TableResolver, world: StateView) -> Mapping[str, float]:
+    def periods(self, site: TableResolver, view: StateView) -> Mapping[str, float]:
         """How soon after the last look each source may be looked at again; left out: there is no need."""
 
-    def look(self, site: TableResolver, names: Collection[str], world: StateView) -> Iterable[Seen]:
+    def look(self, site: TableResolver, names: Collection[str], view: StateView) -> Iterable[Seen]:
         """What there is to say of sources: of these as they are now, or of others that were asked for before."""
 
-    def audit(self, site: TableResolver, state: AuditState, world: StateView) -> Iterable[Audited]:
+    def audit(self, site: TableResolver, state: AuditState, view: StateView) -> Iterable[Audited]:
         """Judge what others wrote into our tables, one after the other; why one could not be looked at."""
 
 
@@ -83,39 +83,39 @@ class Scheduler:
     def round(self) -> float:
         """Look, reconcile, plan; how many seconds the next round may wait when nothing wakes it up."""
         began = time.monotonic()
-        world = self.state.views.world()
-        site = self.revisions.site(world, self.state.projects)
+        view = self.state.views.all()
+        site = self.revisions.site(view, self.state.projects)
         if site is None:
             return LONGEST_PAUSE_SECONDS
-        self._look(site, world)
-        world = self._reconciled(site)
-        if world.revision != site.project.revision:
+        self._look(site, view)
+        view = self._reconciled(site)
+        if view.revision != site.project.revision:
             return 0.0
-        slots = due_slots(world.schedules, world.at)
-        due = self._due(site, world, slots)
+        slots = due_slots(view.schedules, view.at)
+        due = self._due(site, view, slots)
         try:
-            self._enqueue(site, world, due, slots)
+            self._enqueue(site, view, due, slots)
         except PenstockError:
             self._later = due  # what called for them is not seen a second time
             raise
-        self._audit(site, world)
-        self.metrics.saw(world)
+        self._audit(site, view)
+        self.metrics.saw(view)
         self.metrics.round_ended(time.monotonic() - began)
-        return self._pause(site, world)
+        return self._pause(site, view)
 
-    def _look(self, site: TableResolver, world: StateView) -> None:
-        names = self.state.sources.claim_looks(self.watcher.periods(site, world))
-        for seen in self.watcher.look(site, names, world):
+    def _look(self, site: TableResolver, view: StateView) -> None:
+        names = self.state.sources.claim_looks(self.watcher.periods(site, view))
+        for seen in self.watcher.look(site, names, view):
             match seen:
                 case Sight():
-                    self._keep(seen, world)
+                    self._keep(seen, view)
                 case NeedsSpark(model):
                     self.state.sources.ask_scan([model])
                 case _:
                     assert_never(seen)
 
-    def _keep(self, sight: Sight, world: StateView) -> None:
-        record, known = sight.record, world.sources.get(sight.record.model)
+    def _keep(self, sight: Sight, view: StateView) -> None:
+        record, known = sight.record, view.sources.get(sight.record.model)
         keep(self.state.sources, sight)
         self.metrics.looked(record.model, record.error is None)
         if record.error is not None and (known is None or known.error != record.error):
@@ -131,19 +131,19 @@ class Scheduler:
             log("tasks_reaped", "warning", tasks=reconciled.reaped)
         if reconciled.took_over:
             log("took_over", models=",".join(reconciled.took_over))
-        return reconciled.world
+        return reconciled.view
 
-    def _due(self, site: TableResolver, world: StateView, slots: Iterable[Slot]) -> Due:
+    def _due(self, site: TableResolver, view: StateView, slots: Iterable[Slot]) -> Due:
         settings = site.project.settings.scheduler
         fired = [(slot.model, slot.lane) for slot in slots if slot.model in site.graph.models]
-        due = self._triggers.due(site.graph, world, fired, settings.sweep_seconds)
+        due = self._triggers.due(site.graph, view, fired, settings.sweep_seconds)
         for name, lanes in (*self._later.items(), *self._full.items()):
             due.setdefault(name, set()).update(lanes)
         self._later, self._full, self._later_seconds = {}, {}, 1.0
         return due
 
-    def _enqueue(self, site: TableResolver, world: StateView, due: Due, slots: tuple[Slot, ...]) -> None:
-        observations = Observations(site.graph, world)
+    def _enqueue(self, site: TableResolver, view: StateView, due: Due, slots: tuple[Slot, ...]) -> None:
+        observations = Observations(site.graph, view)
         orders: list[Order] = []
         for name, lanes in due.items():
             model = site.graph.models.get(name)
@@ -152,7 +152,7 @@ class Scheduler:
         if not orders and not slots:
             return
         self.step("ordered")
-        generations = {name: generation.no for name, generation in world.working.items()}
+        generations = {name: generation.no for name, generation in view.working.items()}
         added = self.state.queue.enqueue(orders, generations, slots)
         self.step("enqueued")
         for slot in slots:
@@ -179,12 +179,12 @@ class Scheduler:
         self, site: TableResolver, observations: Observations, model: IntervalModel, lanes: set[Lane]
     ) -> Iterator[Order]:
         """A lane whose last orders nobody has taken yet gets no more: slow workers make no longer queue."""
-        world, name = observations.world, model.name
-        full = lanes & world.work.get(name, Work()).waiting
+        view, name = observations.view, model.name
+        full = lanes & view.work.get(name, Work()).waiting
         if full:
             self._full[name] = full
         wanted = lanes - full
-        if "forward" in wanted and self._too_soon(model, world.at):
+        if "forward" in wanted and self._too_soon(model, view.at):
             wanted.discard("forward")
             self._later.setdefault(name, set()).add("forward")
             self._later_seconds = min(self._later_seconds, 1.0)
@@ -204,34 +204,34 @@ class Scheduler:
         if "backfill" in wanted:
             self.metrics.planned(name, decisions)
         repairs = IntervalSet.of(chunk for order in orders if order.lane == "repair" for chunk in order.chunks)
-        if repairs and (wait := self._gathers(site, world, name, repairs)) > 0:
+        if repairs and (wait := self._gathers(site, view, name, repairs)) > 0:
             orders = [order for order in orders if order.lane != "repair"]
             self._later.setdefault(name, set()).add("repair")
             self._later_seconds = min(self._later_seconds, wait)
         for lane, times in (("forward", self._forward_at), ("repair", self._repaired_at)):
             if any(order.lane == lane for order in orders):
-                times[name] = world.at
+                times[name] = view.at
         yield from orders
 
-    def _gathers(self, site: TableResolver, world: StateView, name: str, repairs: IntervalSet) -> float:
+    def _gathers(self, site: TableResolver, view: StateView, name: str, repairs: IntervalSet) -> float:
         """How long repairs wait: what changes once often changes again, unless a person or a parent asks."""
-        reopened = self.state.reopenings.since(world.working[name].no, repairs)
+        reopened = self.state.reopenings.since(view.working[name].no, repairs)
         if reopened is None or not reopened.gathers:
             return 0.0
         most = site.project.settings.scheduler.repair_delay_seconds
         repair_due = gathered_at(reopened.since, reopened.latest, self._repaired_at.get(name), most)
-        return (repair_due - world.at).total_seconds()
+        return (repair_due - view.at).total_seconds()
 
     def _too_soon(self, model: IntervalModel, now: datetime) -> bool:
         last = self._forward_at.get(model.name)
         paced = model.interval.min == 0 and model.schedules.forwardfill is None
         return paced and last is not None and now - last < timedelta(seconds=FORWARD_PAUSE_SECONDS)
 
-    def _audit(self, site: TableResolver, world: StateView) -> None:
+    def _audit(self, site: TableResolver, view: StateView) -> None:
         """Once per sweep, a few tables in every round: planning does not wait for all of them."""
-        if self._auditing is None and _passed(self._audited, world.at, site.project.settings.scheduler.sweep_seconds):
-            self._audited = world.at
-            self._auditing = iter(self.watcher.audit(site, self.state, world))
+        if self._auditing is None and _passed(self._audited, view.at, site.project.settings.scheduler.sweep_seconds):
+            self._audited = view.at
+            self._auditing = iter(self.watcher.audit(site, self.state, view))
             self.metrics.saw_workers(self.state.workers.alive())
         until, self._audit_waits = time.monotonic() + AUDIT_SECONDS, False
         while self._auditing is not None and not self._audit_waits and time.monotonic() < until:
@@ -244,11 +244,11 @@ class Scheduler:
                 if isinstance(problem, str):
                     log("audit", "warning", found=problem)
 
-    def _pause(self, site: TableResolver, world: StateView) -> float:
+    def _pause(self, site: TableResolver, view: StateView) -> float:
         settings = site.project.settings.scheduler
-        slots = [(schedule.next_at - world.at).total_seconds() for schedule in world.schedules]
+        slots = [(schedule.next_at - view.at).total_seconds() for schedule in view.schedules]
         looks = [source.incremental_scan_seconds for source in site.graph.sources]
-        waits = [LONGEST_PAUSE_SECONDS, self._triggers.seconds_to_sweep(world.at, settings.sweep_seconds)]
+        waits = [LONGEST_PAUSE_SECONDS, self._triggers.seconds_to_sweep(view.at, settings.sweep_seconds)]
         working = self._auditing is not None and not self._audit_waits
         later = [0.0] if working else [self._later_seconds] if self._later else []
         return max(min([*waits, *slots, *looks, *later]), 0.0)

@@ -98,9 +98,9 @@ class Metrics:
 
     # what is there
 
-    def saw(self, world: StateView) -> None:
+    def saw(self, view: StateView) -> None:
         """Show this moment of the database until the next one is seen."""
-        self._seen.world = world
+        self._seen.view = view
 
     def saw_workers(self, workers: Iterable[WorkerRecord]) -> None:
         self._seen.workers = Counts(worker.role or "unknown" for worker in workers)
@@ -116,7 +116,7 @@ class _Seen(Collector):
     """Gauges of what was last read. They are made when somebody asks, so what is gone leaves no series behind."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self.world: StateView | None = None
+        self.view: StateView | None = None
         self.workers: Mapping[str, int] = {}
         self.gaps: dict[str, dict[str, int]] = {}
         self._clock = clock
@@ -126,24 +126,24 @@ class _Seen(Collector):
         self._beat_at = self._clock()
 
     def collect(self) -> Iterator[Metric]:
-        world, beat_at = self.world, self._beat_at
-        work = {name: world.work.get(name, Work()) for name in world.working} if world else {}
+        view, beat_at = self.view, self._beat_at
+        work = {name: view.work.get(name, Work()) for name in view.working} if view else {}
         yield _gauge("tasks_running", "Tasks that a worker holds.", ("model",), _by(work, lambda tasks: tasks.running))
         waiting = _by(work, lambda tasks: tasks.queued + tasks.retrying)
         yield _gauge("tasks_waiting", "Tasks that are queued or to be tried again.", ("model",), waiting)
         dead = _by(work, lambda tasks: tasks.dead_tasks)
         yield _gauge("tasks_dead", "Tasks that failed for good and that nothing has replaced.", ("model",), dead)
-        yield _gauge("model_bounds", "Where the data of a model begin and end.", ("model", "edge"), _bounds(world))
+        yield _gauge("model_bounds", "Where the data of a model begin and end.", ("model", "edge"), _bounds(view))
         gaps: Series = {
             (name, kind): n for name, kinds in dict(self.gaps).items() if name in work for kind, n in kinds.items()
         }
         about = "Gaps when the model was last planned: chunks that could be filled, and whether one has to wait."
         yield _gauge("gaps", about, ("model", "kind"), gaps)
-        events: Series = {(): world.events} if world else {}
+        events: Series = {(): view.events} if view else {}
         yield _gauge("event_queue", "Events that no scheduler has handled yet.", (), events)
-        schedules: Series = {(): len(world.schedules)} if world else {}
+        schedules: Series = {(): len(view.schedules)} if view else {}
         yield _gauge("schedules", "Lanes that have a schedule of their own.", (), schedules)
-        revision: Series = {(world.revision,): 1} if world and world.revision else {}
+        revision: Series = {(view.revision,): 1} if view and view.revision else {}
         yield _gauge("revision_info", "The active revision of the project.", ("revision",), revision)
         roles: Series = {(role,): count for role, count in self.workers.items()}
         yield _gauge("workers", "Processes whose connection to the state database is up.", ("role",), roles)
@@ -174,12 +174,12 @@ def _by(work: Mapping[str, Work], count: Callable[[Work], int]) -> Series:
     return {(name,): count(tasks) for name, tasks in work.items()}
 
 
-def _bounds(world: StateView | None) -> Series:
+def _bounds(view: StateView | None) -> Series:
     """Of tables that are served and of sources; what holds nothing has none."""
-    if world is None:
+    if view is None:
         return {}
-    edges = {name: (generation.covered.first, generation.covered.end) for name, generation in world.current.items()}
-    edges |= {name: (source.min_pos, source.end_pos) for name, source in world.sources.items()}
+    edges = {name: (generation.covered.first, generation.covered.end) for name, generation in view.current.items()}
+    edges |= {name: (source.min_pos, source.end_pos) for name, source in view.sources.items()}
     return {
         (name, edge): position
         for name, ends in edges.items()

@@ -53,31 +53,29 @@ class Words:
 def report(workspace: Workspace, table: Model, within: IntervalSet | None, where: str | None, words: Words) -> Report:
     """What would be asked of whom; `within` is None when nobody said which positions."""
     row_filter = None if where is None else condition(where)
-    before = workspace.state.views.world()
+    before = workspace.state.views.all()
     applied(workspace, before)
     if before.revision is None:
         raise UsageError("the project was never applied, so nothing was computed", hint="run penstock run")
     if isinstance(table, Source):
         _observe(workspace, table)
-    world = workspace.state.views.world()
-    ranges = _ranges(workspace, table, world, within, row_filter)
+    view = workspace.state.views.all()
+    ranges = _ranges(workspace, table, view, within, row_filter)
     change = _news(workspace, table, ranges, words.key)
     graph = workspace.project.graph
     readers = tuple(name for name in graph.children(table.name) if isinstance(graph.models[name], IntervalModel))
     reach = {}
     for name in readers:
         model = graph.interval_model(name)
-        if reached := affected(model, table, ranges) - gone(graph, world, model):
+        if reached := affected(model, table, ranges) - gone(graph, view, model):
             reach[name] = reached
     impact = workspace.state.events.ask_consumers(
         change, ranges, reach, words.reason, words.actor, key=words.key, row_filter=row_filter, keep=False
     )
-    asked = {
-        name: _whole(workspace, world, name, scope) for name, scope in impact.asked.items() if name in graph.models
-    }
+    asked = {name: _whole(workspace, view, name, scope) for name, scope in impact.asked.items() if name in graph.models}
     recomputed = recompute(graph, asked)
     known = _same(table, ranges, row_filter, words, impact)
-    held = tuple(name for name, scope in reach.items() if scope & covered(world, name))
+    held = tuple(name for name, scope in reach.items() if scope & covered(view, name))
     return Report(change, ranges, reach, recomputed, descendants(graph, asked), row_filter, readers, held, known)
 
 
@@ -110,16 +108,16 @@ def _same(table: Model, ranges: IntervalSet, row_filter: str | None, words: Word
     )
 
 
-def _whole(workspace: Workspace, world: StateView, name: str, scope: IntervalSet) -> IntervalSet:
+def _whole(workspace: Workspace, view: StateView, name: str, scope: IntervalSet) -> IntervalSet:
     """The whole cells that are computed as one; what is only under way has none yet."""
     cells = scope.outward(Grid.of(workspace.project.graph.interval_model(name).interval).cell)
-    return (cells & covered(world, name)) | scope
+    return (cells & covered(view, name)) | scope
 
 
 def _observe(workspace: Workspace, source: Source) -> None:
-    world = workspace.state.views.world()
+    view = workspace.state.views.all()
     observer = Observer(workspace.site, workspace.engine.scanner, workspace.environ)
-    for sight in observer.look((source.name,), world):
+    for sight in observer.look((source.name,), view):
         if not isinstance(sight, Sight):
             continue
         if sight.record.error is not None:
@@ -141,7 +139,7 @@ def _news(workspace: Workspace, table: Model, ranges: IntervalSet, key: str | No
 
 
 def _ranges(
-    workspace: Workspace, table: Model, world: StateView, within: IntervalSet | None, row_filter: str | None
+    workspace: Workspace, table: Model, view: StateView, within: IntervalSet | None, row_filter: str | None
 ) -> IntervalSet:
     if table.position is None:
         if within is not None or row_filter is not None:
@@ -154,7 +152,7 @@ def _ranges(
     whole = EVERYTHING if within is None else within
     if row_filter is None:
         return whole
-    pin = workspace.site.pin(table.name, world)
+    pin = workspace.site.pin(table.name, view)
     if pin is None:
         raise UsageError(
             f"{table.name} has no rows yet, so --where cannot be evaluated",

@@ -46,26 +46,26 @@ def request(
     """What of the model a rerun would recompute: every cell it holds that meets the range and the condition."""
     graph = workspace.project.graph
     row_filter = None if where is None else condition(where)
-    world = workspace.state.views.world()
-    applied(workspace, world)
-    generation = world.working.get(model.name)
+    view = workspace.state.views.all()
+    applied(workspace, view)
+    generation = view.working.get(model.name)
     low = MIN_POSITION if start is None else start
     high = MAX_POSITION if end is None else end
     held = generation.covered.within(low, high) if generation else NOTHING
     if generation is None or not held:
-        raise UsageError(f"{model.name} holds nothing in that range; it holds {_held(world, model)}")
+        raise UsageError(f"{model.name} holds nothing in that range; it holds {_held(view, model)}")
     if row_filter is not None:
-        held &= _matched(workspace, model, world, row_filter)
+        held &= _matched(workspace, model, view, row_filter)
     # cells are computed as one: a range that begins inside of one takes all of it
     asked = held.outward(Grid.of(model.interval).cell) & generation.covered
-    left = asked & gone(graph, world, model)
+    left = asked & gone(graph, view, model)
     whole = asked - left
     if asked and not whole:
         raise UsageError(
             f"the source rows of {model.name} in that range have expired; its rows are kept",
             hint=f"penstock rerun {model.name} --reset builds it from the rows that are left",
         )
-    marked = carried(graph, world, {model.name: whole}) if eager else {model.name: whole}
+    marked = carried(graph, view, {model.name: whole}) if eager else {model.name: whole}
     return Rerun(
         model.name,
         whole,
@@ -97,9 +97,9 @@ def record(workspace: Workspace, rerun: Rerun, actor: str) -> None:
 def failed(workspace: Workspace, model: IntervalModel) -> Rerun:
     """The ranges of the model whose tasks failed for good."""
     # with those whose hold is over: a resident would try them again by itself, but here a person asks
-    graph, world = workspace.project.graph, workspace.state.views.world(_EVER)
-    applied(workspace, world)
-    work = world.work.get(model.name)
+    graph, view = workspace.project.graph, workspace.state.views.all(_EVER)
+    applied(workspace, view)
+    work = view.work.get(model.name)
     dead = work.dead - work.cancelled if work else NOTHING
     return Rerun(model.name, dead, recompute(graph, {model.name: dead}), graph.descendants(model.name))
 
@@ -112,12 +112,12 @@ def retry(workspace: Workspace, rerun: Rerun, actor: str) -> None:
             state.control.resume_task(task.id, actor)
 
 
-def _matched(workspace: Workspace, model: IntervalModel, world: StateView, where: str) -> IntervalSet:
-    pin = workspace.site.pin(model.name, world)
+def _matched(workspace: Workspace, model: IntervalModel, view: StateView, where: str) -> IntervalSet:
+    pin = workspace.site.pin(model.name, view)
     return NOTHING if pin is None else matching(workspace, model.name, pin, where, Grid.of(model.interval).cell)
 
 
-def _held(world: StateView, model: IntervalModel) -> str:
-    held = covered(world, model.name)
+def _held(view: StateView, model: IntervalModel) -> str:
+    held = covered(view, model.name)
     first, last = held.first, held.end
     return "nothing" if first is None or last is None else f"{shown(first, model.axis)} .. {shown(last, model.axis)}"

@@ -31,9 +31,9 @@ class Resetting:
 
 def resettable(workspace: Workspace, model: IntervalModel) -> Resetting:
     """What emptying the model's table means."""
-    graph, world = workspace.project.graph, workspace.state.views.world()
-    applied(workspace, world)
-    generation = world.working.get(model.name)
+    graph, view = workspace.project.graph, workspace.state.views.all()
+    applied(workspace, view)
+    generation = view.working.get(model.name)
     if generation is None or generation.accepted_snapshot is None:
         raise UsageError(f"{model.name} holds nothing yet", hint=f"penstock run {model.name} builds it")
     if generation.state == "building":
@@ -46,7 +46,7 @@ def resettable(workspace: Workspace, model: IntervalModel) -> Resetting:
         generation,
         recompute(graph, {model.name: generation.covered}),
         graph.descendants(model.name),
-        _lost(generation.covered & gone(graph, world, model), model),
+        _lost(generation.covered & gone(graph, view, model), model),
     )
 
 

@@ -43,7 +43,7 @@ def housekeeping(workspace: Workspace, revisions: Revisions, metrics: Metrics) -
 def _prune(workspace: Workspace, revisions: Revisions, metrics: Metrics) -> None:
     state = workspace.connect()
     try:
-        site = revisions.site(state.views.world(), state.projects)
+        site = revisions.site(state.views.all(), state.projects)
         if site is not None and (gone := prune(state.database, site.project.settings.scheduler.retention_seconds)):
             log("pruned", tasks=gone)
             metrics.pruned(gone)

@@ -87,34 +87,34 @@ def observe(workspace: Workspace, progress: Progress) -> datetime:
 
     When that was, by the database's clock: what died before is tried again.
     """
-    world = workspace.state.views.world()
+    view = workspace.state.views.all()
     observer = Observer(workspace.site, workspace.engine.scanner, workspace.environ)
-    with closing(_seen(observer, world)) as sights:
+    with closing(_seen(observer, view)) as sights:
         for seen in sights:
             if isinstance(seen, Sight):
                 keep(workspace.state.sources, seen)
                 if seen.record.error and seen.record.observed_at is not None:
                     progress.note(f"{seen.record.model}: {seen.record.error}; tables built from it are kept")
-    for problem in audit(workspace.site, workspace.state, world):
+    for problem in audit(workspace.site, workspace.state, view):
         if problem is not None:
             progress.note(problem)
-    return world.at
+    return view.at
 
 
-def _seen(observer: Observer, world: StateView) -> Generator[Seen, None, None]:
+def _seen(observer: Observer, view: StateView) -> Generator[Seen, None, None]:
     """Every source as it is, as soon as it is seen: none waits for the store of another.
 
     Whoever leaves before the end waits for the looks under way, and no other is begun: they use what is closed next.
     """
     sources = [source.name for source in observer.site.graph.sources]
     if len(sources) == 1:
-        yield from observer.look(sources, world)
+        yield from observer.look(sources, view)
         return
     queue = SimpleQueue[Seen | BaseException | None]()
 
     def look(name: str) -> None:
         try:
-            for seen in observer.look((name,), world):
+            for seen in observer.look((name,), view):
                 queue.put(seen)
         except BaseException as error:  # whoever waits raises it
             queue.put(error)
@@ -142,8 +142,8 @@ def _running(
     def lost(lease: Lease) -> None:
         cancel(workspace.engine.attempts, lease)
 
-    def site(world: StateView, _: Projects) -> TableResolver | None:
-        return None if superseded(workspace.project.revision, world) else workspace.site
+    def site(view: StateView, _: Projects) -> TableResolver | None:
+        return None if superseded(workspace.project.revision, view) else workspace.site
 
     def staff() -> WorkerPool:
         """Only when there is work: to find out that there is none takes no worker."""
@@ -185,17 +185,17 @@ class _Run:
     def work_until_quiet(self, summary: Summary) -> None:
         """What died before this run is tried again, what dies in it is not."""
         while True:
-            world = self._look()
-            if superseded(self._workspace.project.revision, world):
+            view = self._look()
+            if superseded(self._workspace.project.revision, view):
                 return self._leave(summary)
-            added = self._enqueue(world)
-            self._claim(world, added)
+            added = self._enqueue(view)
+            self._claim(view, added)
             if self._pool is not None and self._pool.leases:
                 self._collect(self._pool, summary)
-            elif not added and not world.events and not self._wait_for_others(world):
+            elif not added and not view.events and not self._wait_for_others(view):
                 for name, empty in self._starving.items():
                     self._progress.note(f"{name} cannot begin: {empty}")
-                return self._count_dead(world, summary)
+                return self._count_dead(view, summary)
 
     def _leave(self, summary: Summary) -> None:
         """The tables are another revision's now: our queries must not fill them."""
@@ -203,40 +203,40 @@ class _Run:
         while self._pool is not None and self._pool.leases:
             self._collect(self._pool, summary)
 
-    def _count_dead(self, world: StateView, summary: Summary) -> None:
+    def _count_dead(self, view: StateView, summary: Summary) -> None:
         """A task may die without an attempt of ours: lost twice by other workers, for example."""
-        dead = {name: work for name, work in world.work.items() if name in self._names and work.dead_tasks}
+        dead = {name: work for name, work in view.work.items() if name in self._names and work.dead_tasks}
         summary.failed = sum(work.dead_tasks for work in dead.values()) + len(self._unplannable)
         summary.errors += [f"{name} cannot be planned: {error}" for name, error in self._unplannable.items()]
-        failed = dead.keys() | self._unplannable.keys() | world.suspended.keys()
+        failed = dead.keys() | self._unplannable.keys() | view.suspended.keys()
         summary.errors = [error for error in summary.errors if error.split(" ", 1)[0] in failed]
         named = {error.split(" ", 1)[0] for error in summary.errors}
         summary.errors += [f"{name} {work.last_error}" for name, work in dead.items() if name not in named]
-        for name in sorted(world.suspended.keys() & self._names):
-            suspension = world.suspended[name]
+        for name in sorted(view.suspended.keys() & self._names):
+            suspension = view.suspended[name]
             words = suspended_words(name, suspension.error, passing=suspension.passing)
             summary.errors = [said for said in summary.errors if said.split(" ", 1)[0] != name] + [f"{name} {words}"]
             summary.failed += not dead.get(name)
 
     def _look(self) -> StateView:
-        """The world as it is after everything that can be settled without Spark."""
-        world = self._state.views.world(self._since)
-        if superseded(self._workspace.project.revision, world):
-            return world
+        """The view as it is after everything that can be settled without Spark."""
+        view = self._state.views.all(self._since)
+        if superseded(self._workspace.project.revision, view):
+            return view
         reconciled = reconcile(
             self._state, self._workspace.site, own_worker=self._workspace.worker, dead_since=self._since
         )
         if reconciled.took_over:
             self._progress.note(f"the rebuilt {', '.join(reconciled.took_over)} replaced the old table")
-        return reconciled.world
+        return reconciled.view
 
-    def _enqueue(self, world: StateView) -> int:
-        observations = Observations(self._workspace.project.graph, world)
+    def _enqueue(self, view: StateView) -> int:
+        observations = Observations(self._workspace.project.graph, view)
         orders = tuple(order for model in self._models for order in self._orders(observations, model))
         if not orders:
             return 0
         self._workspace.engine.session.begin()
-        added = self._state.queue.enqueue(orders, {name: generation.no for name, generation in world.working.items()})
+        added = self._state.queue.enqueue(orders, {name: generation.no for name, generation in view.working.items()})
         if added:
             self._progress.planned(orders)
         return added
@@ -253,8 +253,8 @@ class _Run:
             self._unplannable[model.name] = contained(error, model=model.name).message
             return []
 
-    def _claim(self, world: StateView, added: int) -> None:
-        waits = added or any(work.queued or work.retrying for name, work in world.work.items() if name in self._names)
+    def _claim(self, view: StateView, added: int) -> None:
+        waits = added or any(work.queued or work.retrying for name, work in view.work.items() if name in self._names)
         if self._pool is None and waits:
             self._pool = self._staff()
         pool = self._pool
@@ -266,14 +266,14 @@ class _Run:
             summary.add(result, self._workspace.project.graph.interval_model(lease.order.model).axis)
             self._progress.finished(result)
 
-    def _wait_for_others(self, world: StateView) -> bool:
+    def _wait_for_others(self, view: StateView) -> bool:
         """Whether somebody (or our own retry) still has work that may make more work."""
-        own = {name: w for name, w in world.work.items() if name in self._names}
+        own = {name: w for name, w in view.work.items() if name in self._names}
         # nobody claims the tasks of a paused or suspended model: only what runs already will end
-        idle = world.paused | world.suspended.keys()
+        idle = view.paused | view.suspended.keys()
         busy = {n: w for n, w in own.items() if w.running or (n not in idle and w.queued + w.retrying)}
         if not busy:
-            for name in sorted(self._names & world.paused):
+            for name in sorted(self._names & view.paused):
                 waiting = own[name].queued + own[name].retrying if name in own else 0
                 tasks = "1 waiting task stays" if waiting == 1 else f"{waiting} waiting tasks stay"
                 said = f"its {tasks}" if waiting else "nothing of it is computed"

@@ -151,11 +151,11 @@ def _ended(bench: AttemptContext, lease: Lease, began: float) -> Finished:
 
 
 def _attempt(bench: AttemptContext, lease: Lease) -> Commit | Wait:
-    world = bench.patiently(lease, lambda: bench.state.views.lineage(lease.order.model))
-    site = bench.patiently(lease, lambda: bench.site(world, bench.state.projects))
+    view = bench.patiently(lease, lambda: bench.state.views.lineage(lease.order.model))
+    site = bench.patiently(lease, lambda: bench.site(view, bench.state.projects))
     if site is None:
         return Wait(lease.order.model, "another revision of the project was applied meanwhile")
-    generation = world.working.get(lease.order.model)
+    generation = view.working.get(lease.order.model)
     if generation is None or generation.no != lease.generation:
         return Wait(lease.order.model, "its generation was replaced meanwhile")
     if lease.attempt > 1:
@@ -163,13 +163,11 @@ def _attempt(bench: AttemptContext, lease: Lease) -> Commit | Wait:
         if adopted is not None:
             return _accept(bench, lease, adopted)
     model = site.graph.interval_model(lease.order.model)
-    seen = Observations(site.graph, world).observation(model)
+    seen = Observations(site.graph, view).observation(model)
     decision = recheck(without_own(seen, lease.order.scope), lease.order)
     if isinstance(decision, Wait):
         return decision
-    prepared = bench.patiently(
-        lease, lambda: _prepare(bench, site, lease, decision, generation=generation, world=world)
-    )
+    prepared = bench.patiently(lease, lambda: _prepare(bench, site, lease, decision, generation=generation, view=view))
     bench.step("claimed")
     _intend(bench, lease, prepared, generation)
     bench.step("intended")
@@ -201,7 +199,7 @@ def _intend(bench: AttemptContext, lease: Lease, prepared: Job, generation: Gene
 
 
 def _prepare(
-    bench: AttemptContext, site: TableResolver, lease: Lease, order: Order, *, generation: Generation, world: StateView
+    bench: AttemptContext, site: TableResolver, lease: Lease, order: Order, *, generation: Generation, view: StateView
 ) -> Job:
     """The job of an order that was just found to be ready; its inputs may be others than when it was planned."""
     known: dict[Interval, Digest] = {}
@@ -209,8 +207,8 @@ def _prepare(
         for record in bench.state.history.covers(generation.no, order.scope):
             if record.digest is not None and record.left.covers(record.interval):
                 known[record.interval] = Digest(*record.digest)
-    pins = readable(site, order, world)
-    wanted = Wanted(order=order, pins=pins, now=int(world.at.timestamp()))
+    pins = readable(site, order, view)
+    wanted = Wanted(order=order, pins=pins, now=int(view.at.timestamp()))
     return job(site, wanted, generation, task=lease.uuid, attempt=lease.attempt, digests=known)
 
 

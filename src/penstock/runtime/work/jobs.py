@@ -31,11 +31,11 @@ class Wanted:
     """What templates see as the time of the task."""
 
 
-def readable(site: TableResolver, order: Order, world: StateView, *, serving: bool = False) -> Frontier:
-    """The inputs of an order at the snapshots that `world` knows; an absent group gives its first member's columns."""
+def readable(site: TableResolver, order: Order, view: StateView, *, serving: bool = False) -> Frontier:
+    """The inputs of an order at the snapshots that `view` knows; an absent group gives its first member's columns."""
     model = site.graph.interval_model(order.model)
     names = [choice or group[0].model for group, choice in zip(model.dependencies, order.choices, strict=True)]
-    return {name: pin for name in names if (pin := site.pin(name, world, serving=serving))}
+    return {name: pin for name in names if (pin := site.pin(name, view, serving=serving))}
 
 
 def renderings(

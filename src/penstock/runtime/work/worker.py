@@ -116,7 +116,7 @@ class Worker:
         if self._site is None or self._seen_at is None or time.monotonic() - self._seen_at > REVISION_SECONDS:
             revision, known = self.state.projects.active_revision(), self._site and self._site.project.revision
             if revision != known or self._seen_at is None:
-                self._site = self.revisions.site(self.state.views.world(), self.state.projects)
+                self._site = self.revisions.site(self.state.views.all(), self.state.projects)
                 self._tell_revision()
             self._seen_at = time.monotonic()
         return self._site
@@ -155,9 +155,9 @@ class Worker:
     def _scanned(self, site: TableResolver, names: frozenset[str]) -> None:
         try:
             with closing(self.workspace.connect()) as state:
-                world = state.views.world()
+                view = state.views.all()
                 observer = Observer(site, self.workspace.engine.scanner, self.workspace.environ)
-                for sight in observer.look(names, world):
+                for sight in observer.look(names, view):
                     if isinstance(sight, Sight):
                         keep(state.sources, sight)
                         self.metrics.looked(sight.record.model, sight.record.error is None)

@@ -81,7 +81,7 @@ with held as materialized (
 )
 update task t set held_until = null from held h where t.id = h.id;
 
--- name: world_suspensions
+-- name: view_suspensions
 -- Those of generations that are worked on, and whether an input has moved on since.
 select g.model, s.generation, s.error, s.since, s.times, s.inputs <> input_marks(g.model) as moved, s.passing
 from suspension s join generation g on g.no = s.generation
