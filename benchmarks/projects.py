@@ -94,7 +94,7 @@ def build(root: Path) -> None:
     with open_workspace(root, os.environ) as workspace:
         observe(workspace, Silent())
         for generation in workspace.state.views.all().current.values():
-            commit(workspace.site.table(generation.location), {"n": range(100), "value": range(100)})
+            commit(workspace.resolver.table(generation.location), {"n": range(100), "value": range(100)})
         connection = workspace.state.database.connection
         connection.execute("update generation set accepted_snapshot = 0, audited_snapshot = 0")
         connection.execute(

@@ -41,7 +41,7 @@ SOURCES, ROOTS = 10, 50
 """Of 500 models a source has 5 roots, and a root 9 children."""
 SWEEP_SECONDS = 60
 PARTS = {
-    "project": ((Revisions, "site"),),
+    "project": ((Revisions, "resolver"),),
     "view": ((Views, "view"),),
     "look": ((Sources, "claim_looks"), (Sources, "record"), (Observer, "_observe")),
     "settle": ((Queue, "reap"), (Events, "handle")),
@@ -193,7 +193,7 @@ def populate(workspace: Workspace, shape: Shape) -> None:
     template = workspace.project.root / "template"
     write_deltalake(str(template), pa.table({"n": pa.array([0], pa.int64())}))
     for (location,) in connection.execute("select location from generation").fetchall():
-        shutil.copytree(template, workspace.site.table(location))
+        shutil.copytree(template, workspace.resolver.table(location))
 
 
 @dataclass

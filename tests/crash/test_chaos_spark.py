@@ -172,7 +172,7 @@ class Storm:
 
 def resting_on_work(workspace: Workspace) -> list[str]:
     """Models that are said to be fine beside ranges that are stale or missing."""
-    models = status(workspace.site, workspace.state.views.all(), ())["models"]
+    models = status(workspace.resolver, workspace.state.views.all(), ())["models"]
     assert isinstance(models, list)
     return [
         f"{one['name']} is ok with the gaps {one['gaps']}, stale {one['stale']}: {one['reason']}"
@@ -186,13 +186,13 @@ def not_well(workspace: Workspace) -> str | None:
     if (complaint := unrest(workspace)) is not None:
         return complaint
     world = workspace.state.views.all()
-    models = status(workspace.site, world, ())["models"]
+    models = status(workspace.resolver, world, ())["models"]
     assert isinstance(models, list)
     for one in models:
         if one["type"] != "source" and one["health"] != "ok":
             return f"{one['name']} is {one['health']}: {one['reason']}"
     for name, generation in world.current.items():
-        place = workspace.site.table(generation.location)
+        place = workspace.resolver.table(generation.location)
         head = DeltaTable(place).version() if DeltaTable.is_deltatable(place) else None
         if head is not None and (generation.audited_snapshot or 0) < head:
             return f"{name} is judged up to {generation.audited_snapshot}, and is at {head}"

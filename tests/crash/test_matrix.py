@@ -116,7 +116,7 @@ class Stage:
         commits: Counter[str] = Counter()
         with self.trial.opened() as workspace:
             for name, one in workspace.state.views.all().current.items():
-                place = workspace.site.table(one.location)
+                place = workspace.resolver.table(one.location)
                 table = DeltaTable(place, version=one.accepted_snapshot).to_pyarrow_table()
                 rows = sorted(zip(table["n"].to_pylist(), table["value"].to_pylist(), strict=True))
                 if rows != list(enumerate(self.values)):

@@ -108,7 +108,7 @@ def serving(crowd: Crowd, name: str, revisions: Revisions, stop: Stop) -> None:
     wakeup = stop.wakeup()
     with ExitStack() as stack:
         heartbeat = stack.enter_context(Heartbeat(crowd.connect, name, {"role": "worker"}))
-        context = AttemptContext(revisions.site, crowd.connect(), crowd.engine, no_step, heartbeat)
+        context = AttemptContext(revisions.resolver, crowd.connect(), crowd.engine, no_step, heartbeat)
         pool = WorkerPool(context, crowd.connect, heartbeat, 1, wakeup.wake)
         stack.callback(pool.close)
         selection = Selection((Pattern("t.*"),), frozenset(), 1)
@@ -231,7 +231,7 @@ class Slow:
         self.steps += 1
         assert state.workers.heartbeat([self.lease]) == ()
         if self.steps >= most_steps:
-            context = AttemptContext(self.revisions.site, state, self.crowd.engine, no_step, self)
+            context = AttemptContext(self.revisions.resolver, state, self.crowd.engine, no_step, self)
             assert work(context, self.lease).outcome == "succeeded"
             self.lease = None
         return True

@@ -38,38 +38,38 @@ from penstock.values.tasks import Order
 class Trial:
     """One process that looks, plans and works on tables in memory."""
 
-    site: TableResolver
+    resolver: TableResolver
     state: State
     engine: MemoryEngine = field(default_factory=MemoryEngine)
 
     @property
     def landing(self) -> str:
-        source = self.site.graph.models["raw.numbers"]
+        source = self.resolver.graph.models["raw.numbers"]
         assert isinstance(source, Source)
-        return self.site.source(source)
+        return self.resolver.source(source)
 
     def place(self, name: str) -> str:
-        return self.site.table(self.state.views.all().current[f"t.{name}"].location)
+        return self.resolver.table(self.state.views.all().current[f"t.{name}"].location)
 
     def land(self, *positions: int, factor: int = 7) -> int:
         return self.engine.land(self.landing, [{"n": n, "value": n * factor} for n in positions])
 
     def look(self) -> None:
         observer, view = MemoryObserver(self.engine), self.state.views.all()
-        for sight in observer.look(self.site, ["raw.numbers"], view):
+        for sight in observer.look(self.resolver, ["raw.numbers"], view):
             keep(self.state.sources, sight)
-        assert observer.audit(self.site, self.state, view) == ()
+        assert observer.audit(self.resolver, self.state, view) == ()
 
     def work(self, step: Step = no_step) -> int:
         """Plan and work until nothing is ready; how many tasks that took."""
         done = 0
-        context = AttemptContext(lambda *_: self.site, self.state, self.engine, step, Sure())
+        context = AttemptContext(lambda *_: self.resolver, self.state, self.engine, step, Sure())
         while True:
-            view = reconcile(self.state, self.site, own_worker="w").view
-            observations = Observations(self.site.graph, view)
+            view = reconcile(self.state, self.resolver, own_worker="w").view
+            observations = Observations(self.resolver.graph, view)
             orders = [
                 one
-                for model in self.site.graph.interval_models
+                for model in self.resolver.graph.interval_models
                 for one in plan(observations.observation(model))
                 if isinstance(one, Order)
             ]
@@ -99,7 +99,7 @@ class Trial:
         )
 
     def violations(self) -> list[str]:
-        return holds(self.engine, self.state, self.site)
+        return holds(self.engine, self.state, self.resolver)
 
     def covered(self, name: str) -> IntervalSet:
         found = self.state.views.all().current[f"t.{name}"]
@@ -114,7 +114,7 @@ def trial(tmp_path: Path, dsn: str) -> Iterator[Trial]:
         deployment.model(name, sql, matter)
     with deployment.opened() as workspace:
         apply(workspace)
-        yield Trial(workspace.site, workspace.state)
+        yield Trial(workspace.resolver, workspace.state)
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_a_served_snapshot_that_is_gone_is_seen(built: Trial) -> None:
 def test_a_change_that_nobody_was_told_of_is_seen(built: Trial) -> None:
     built.land(13)
     view = built.state.views.all()
-    for sight in MemoryObserver(built.engine).look(built.site, ["raw.numbers"], view):
+    for sight in MemoryObserver(built.engine).look(built.resolver, ["raw.numbers"], view):
         keep(built.state.sources, replace(sight, changed=UNCHANGED))
     assert built.work() == 0
     assert any(text.startswith("t.copy") and "raw.numbers has changed since" in text for text in built.violations())
@@ -230,14 +230,14 @@ def test_a_task_with_two_commits_is_seen(built: Trial) -> None:
 
 
 def test_an_interval_is_computed_from_scratch_at_any_frontier(built: Trial) -> None:
-    model = built.site.graph.interval_model("t.copy")
-    before = built.site.pin("raw.numbers", built.state.views.all())
+    model = built.resolver.graph.interval_model("t.copy")
+    before = built.resolver.pin("raw.numbers", built.state.views.all())
     assert before is not None and before.snapshot == 0
     built.land(3)
     counts = []
     for snapshot in (0, 1):
         frontier = {"raw.numbers": replace(before, snapshot=snapshot)}
-        counts.append(expected(built.engine, built.site, model, Interval(0, 10), frontier).total())
+        counts.append(expected(built.engine, built.resolver, model, Interval(0, 10), frontier).total())
     assert counts == [10, 11]
 
 
@@ -245,10 +245,10 @@ class TestMemoryObserver:
     """What it says of a source, look by look."""
 
     def observed(self, trial: Trial, known: SourceRecord, **more: bool) -> tuple[SourceRecord, Changed]:
-        source = trial.site.graph.models["raw.numbers"]
+        source = trial.resolver.graph.models["raw.numbers"]
         assert isinstance(source, Source)
         now = trial.state.views.all().at
-        return MemoryObserver(trial.engine, **more).observe(trial.site, source, known, now)
+        return MemoryObserver(trial.engine, **more).observe(trial.resolver, source, known, now)
 
     def test_first_sight_gives_bounds_and_no_change(self, trial: Trial) -> None:
         trial.land(3, 9)

@@ -44,7 +44,7 @@ def numbers(upto: int, more: int = 0) -> list[tuple[object, ...]]:
 
 def look(workspace: Workspace) -> list[str]:
     """What is told beside what is to be computed again: nothing, unless something is wrong."""
-    told = [one for one in runtime_audit.audit(workspace.site, workspace.state, workspace.state.views.all()) if one]
+    told = [one for one in runtime_audit.audit(workspace.resolver, workspace.state, workspace.state.views.all()) if one]
     assert all(one.endswith("is recomputed") for one in told), told
     return told
 
@@ -182,7 +182,7 @@ def test_a_table_is_looked_at_as_it_is_known_when_its_turn_comes(
     monkeypatch.setattr(runtime_audit, "KNOWN_SECONDS", 0.0)
     with trial.opened() as workspace:
         state = workspace.state
-        tables = runtime_audit.own_tables(workspace.site, state.views, state.views.all())
+        tables = runtime_audit.own_tables(workspace.resolver, state.views, state.views.all())
         first = next(tables)
         trial.land("numbers", range(40, 60))
         trial.run()

@@ -127,9 +127,9 @@ def hostile(trial: Deployment, monkeypatch: pytest.MonkeyPatch, request: pytest.
     trial.engine = engine = Throwing()
     rendered = work.job
 
-    def job(site: object, wanted: Wanted, *rest: object, **more: object) -> Job:
+    def job(resolver: object, wanted: Wanted, *rest: object, **more: object) -> Job:
         engine.throw(wanted.order.model, "render")
-        return rendered(site, wanted, *rest, **more)  # type: ignore[arg-type]
+        return rendered(resolver, wanted, *rest, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(work, "job", job)
     return trial

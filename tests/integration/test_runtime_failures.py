@@ -348,8 +348,8 @@ def test_a_run_does_not_wait_for_storage_that_failed_in_it(trial: Deployment) ->
         began = workspace.state.views.all().at
         run(workspace, workspace.interval_models(()), Silent())
         trial.move_clock(3600)
-        assert reconcile(workspace.state, workspace.site, dead_since=began).view.suspended
-        assert not reconcile(workspace.state, workspace.site).view.suspended
+        assert reconcile(workspace.state, workspace.resolver, dead_since=began).view.suspended
+        assert not reconcile(workspace.state, workspace.resolver).view.suspended
 
 
 def test_what_failed_first_and_was_done_then_is_no_error_of_the_run(trial: Deployment) -> None:

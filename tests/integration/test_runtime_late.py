@@ -174,7 +174,7 @@ def test_older_files_of_the_same_table_are_everything(trial: Deployment, tmp_pat
     shutil.copytree(kept, trial.landing("numbers"))
     with trial.opened() as workspace:
         view = workspace.state.views.all()
-        (sight,) = Observer(workspace.site, None, workspace.environ).look(["raw.numbers"], view)
+        (sight,) = Observer(workspace.resolver, None, workspace.environ).look(["raw.numbers"], view)
     assert isinstance(sight, Sight)
     assert (sight.record.snapshot, sight.changed.ranges) == (0, EVERYTHING)
 
@@ -317,7 +317,7 @@ def test_rows_that_a_vector_hides_at_the_old_end_have_expired(copied: Deployment
     with copied.opened() as workspace:
         view = workspace.state.views.all()
         known = view.sources["raw.numbers"]
-        (sight,) = Observer(workspace.site, None, workspace.environ).look(["raw.numbers"], view)
+        (sight,) = Observer(workspace.resolver, None, workspace.environ).look(["raw.numbers"], view)
     assert isinstance(sight, Sight)
     assert (known.snapshot, sight.record.snapshot, sight.record.expired_pos) == (0, 2, 50)
     assert sight.changed.ranges == ranges((50, 60), (77, 78))

@@ -133,10 +133,10 @@ def test_while_a_model_is_rebuilt_readers_and_builders_see_different_tables(tria
     with trial.opened() as workspace:
         apply(workspace)
         view = workspace.state.views.all()
-        serving = workspace.site.pin("t.copy", view, serving=True)
+        serving = workspace.resolver.pin("t.copy", view, serving=True)
         assert serving is not None
         assert serving.generation == str(view.current["t.copy"].id)
-        assert workspace.site.pin("t.copy", view) is None
+        assert workspace.resolver.pin("t.copy", view) is None
         assert view.working["t.copy"].state == "building"
 
 

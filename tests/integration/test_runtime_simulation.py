@@ -123,7 +123,7 @@ class Story:
     def place(self, name: str) -> str | None:
         with self.trial.opened() as workspace:
             found = workspace.state.views.all().current.get(f"t.{name}")
-            return None if found is None else workspace.site.table(found.location)
+            return None if found is None else workspace.resolver.table(found.location)
 
     def reconcile(self) -> None:
         """Runs until one has nothing to do."""

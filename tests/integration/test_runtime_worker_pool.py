@@ -90,7 +90,7 @@ def test_an_attempt_that_was_given_up_is_not_taken_for_a_claim_that_nobody_heard
             if label == "staged":
                 heartbeat._leases.clear()
 
-        context = AttemptContext(lambda *_: workspace.site, workspace.state, trial.engine, away_too_long, heartbeat)
+        context = AttemptContext(lambda *_: workspace.resolver, workspace.state, trial.engine, away_too_long, heartbeat)
         pool = WorkerPool(context, workspace.connect, heartbeat, 1)
         assert pool.claim("w", frozenset({"t.fine"})) is not None
         [(_, result)] = pool.collect(None)

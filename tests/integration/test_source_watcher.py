@@ -215,7 +215,7 @@ def test_control_an_audit_inside_the_round_stops_planning_until_it_answers(
     trial.run()
     asked, answer = threading.Event(), threading.Event()
 
-    def hanging(self: BackgroundWatcher, site: object, state: object, view: object) -> Iterator[None]:
+    def hanging(self: BackgroundWatcher, resolver: object, state: object, view: object) -> Iterator[None]:
         asked.set()
         answer.wait(60)
         yield None
@@ -365,7 +365,7 @@ def test_who_fails_leaves_its_place_to_another(monkeypatch: pytest.MonkeyPatch) 
 
 
 def looked(workspace: Workspace, seconds: float = 1e9) -> Iterator[Sight]:
-    observer = Observer(workspace.site, None, workspace.environ)
+    observer = Observer(workspace.resolver, None, workspace.environ)
     for seen in observer.look(["raw.numbers"], workspace.state.views.all(), seconds):
         assert isinstance(seen, Sight)
         yield seen
@@ -444,13 +444,13 @@ class Watch:
         return self.workspace.state.views.all()
 
     def due(self) -> set[str]:
-        return set(self.watcher.periods(self.workspace.site, self.view()))
+        return set(self.watcher.periods(self.workspace.resolver, self.view()))
 
     def look(self) -> list[Seen]:
         view = self.view()
-        found = list(self.watcher.look(self.workspace.site, self.due(), view))
+        found = list(self.watcher.look(self.workspace.resolver, self.due(), view))
         self.wait()
-        found += self.watcher.look(self.workspace.site, (), view)
+        found += self.watcher.look(self.workspace.resolver, (), view)
         for seen in found:
             if isinstance(seen, Sight):
                 keep(self.workspace.state.sources, seen)
@@ -464,7 +464,7 @@ class Watch:
         self.wait()
 
     def audit(self) -> Iterator[Audited]:
-        return self.watcher.audit(self.workspace.site, self.workspace.state, self.view())
+        return self.watcher.audit(self.workspace.resolver, self.workspace.state, self.view())
 
     def audited(self) -> None:
         for told in self.audit():

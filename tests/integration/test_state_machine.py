@@ -466,7 +466,7 @@ def worked(root: Path, dsn: str, patch: pytest.MonkeyPatch, label: str, *, heard
                 heartbeat._extend()
 
         fault = Fault(label, lose_time)
-        context = AttemptContext(lambda *_: workspace.site, workspace.state, engine, fault, heartbeat)
+        context = AttemptContext(lambda *_: workspace.resolver, workspace.state, engine, fault, heartbeat)
         finished = work(context, lease)
         assert label in fault.seen
         covered = workspace.state.views.all().current["t.copy"].covered

@@ -50,7 +50,7 @@ class Trial:
     spark: Spark
 
     def look(self, *, spark: bool = True) -> Seen:
-        observer = Observer(self.workspace.site, self.spark if spark else None, self.workspace.environ)  # type: ignore[arg-type]
+        observer = Observer(self.workspace.resolver, self.spark if spark else None, self.workspace.environ)  # type: ignore[arg-type]
         (seen,) = observer.look(["raw.numbers"], self.workspace.state.views.all())
         if isinstance(seen, Sight):
             keep(self.workspace.state.sources, seen)

@@ -81,10 +81,10 @@ def test_late_rows_of_a_table_with_a_newer_feature_are_told_by_its_change_feed(
     assert {int(str(one[0])) for one in reads} == {1, 3, 4}, "every read is pinned"
     with trial.opened() as workspace:
         view = workspace.state.views.all()
-        (seen,) = Observer(workspace.site, None, workspace.environ).look(["raw.numbers"], view)
+        (seen,) = Observer(workspace.resolver, None, workspace.environ).look(["raw.numbers"], view)
         assert isinstance(seen, Sight), "that there is no newer commit is seen without Spark"
         insert(trial, session, (3, 3))
-        (seen,) = Observer(workspace.site, None, workspace.environ).look(["raw.numbers"], view)
+        (seen,) = Observer(workspace.resolver, None, workspace.environ).look(["raw.numbers"], view)
         assert seen == NeedsSpark("raw.numbers")
 
 

@@ -126,7 +126,7 @@ class Deployment:
     def place(self, name: str) -> str:
         """Where the served table lies."""
         with self.opened() as workspace:
-            return workspace.site.table(workspace.state.views.all().current[f"t.{name}"].location)
+            return workspace.resolver.table(workspace.state.views.all().current[f"t.{name}"].location)
 
     def rows(self, name: str) -> list[tuple[object, ...]]:
         """What is served, as sorted tuples in the order of the columns' names."""
@@ -141,7 +141,7 @@ class Deployment:
 
     def status(self, name: str) -> dict[str, object]:
         with self.opened() as workspace:
-            answer = status(workspace.site, workspace.state.views.all(), (name,))["models"]
+            answer = status(workspace.resolver, workspace.state.views.all(), (name,))["models"]
             assert isinstance(answer, list)
             return dict(answer[0])
 
@@ -184,10 +184,10 @@ def commit(place: Path | str, columns: Columns, mode: Literal["append", "overwri
 
 def served(workspace: Workspace, name: str) -> list[tuple[object, ...]]:
     """The accepted snapshot of the serving generation, read by delta-rs."""
-    pin = workspace.site.pin(f"t.{name}", workspace.state.views.all(), serving=True)
+    pin = workspace.resolver.pin(f"t.{name}", workspace.state.views.all(), serving=True)
     if pin is None:
         return []
-    table = pa.table(DeltaTable(workspace.site.located(pin).location, version=pin.snapshot).to_pyarrow_table())
+    table = pa.table(DeltaTable(workspace.resolver.located(pin).location, version=pin.snapshot).to_pyarrow_table())
     names = sorted(table.column_names)
     return sorted(tuple(row[name] for name in names) for row in table.to_pylist())
 

@@ -294,7 +294,7 @@ class Hindsight:
             generation = view.current.get(f"t.{name}")
             if generation is not None and generation.accepted_snapshot is not None:
                 touched[name] = self._table(name).read(
-                    self.workspace.site.table(generation.location), generation.accepted_snapshot, SIZES[name]
+                    self.workspace.resolver.table(generation.location), generation.accepted_snapshot, SIZES[name]
                 )
         return touched
 

@@ -29,21 +29,21 @@ class MemoryObserver:
     late_only: bool = True
     """Rows above everything ever seen are news, not changes; an optional input needs to hear of them all the same."""
 
-    def periods(self, site: TableResolver, view: StateView) -> dict[str, float]:
-        return scan_periods(site)
+    def periods(self, resolver: TableResolver, view: StateView) -> dict[str, float]:
+        return scan_periods(resolver)
 
-    def look(self, site: TableResolver, names: Collection[str], view: StateView) -> Iterator[Sight]:
+    def look(self, resolver: TableResolver, names: Collection[str], view: StateView) -> Iterator[Sight]:
         for name in sorted(names):
-            source = site.graph.models.get(name)
+            source = resolver.graph.models.get(name)
             if isinstance(source, Source):
                 known = view.sources.get(name) or unknown(name)
-                yield Sight(known, *self.observe(site, source, known, view.at))
+                yield Sight(known, *self.observe(resolver, source, known, view.at))
 
     def observe(
-        self, site: TableResolver, source: Source, known: SourceRecord, now: datetime
+        self, resolver: TableResolver, source: Source, known: SourceRecord, now: datetime
     ) -> tuple[SourceRecord, Changed]:
         """The source as it is now, and where rows are no longer what they were when it was last seen."""
-        location = site.source(source)
+        location = resolver.source(source)
         if not self.engine.exists(location):
             return replace(known, error=f"there is no table at {location}"), UNCHANGED
         head, table_id = self.engine.snapshot(location), self.engine.table_id(location)
@@ -79,16 +79,16 @@ class MemoryObserver:
         commits = [_commit(snapshot, reach) for snapshot in snapshots[after + 1 :]]
         return judged(LogChanges(tuple(commit for commit in commits if commit.changed)), known.expired_pos, EVERYTHING)
 
-    def audit(self, site: TableResolver, state: AuditState, view: StateView) -> tuple[str, ...]:
+    def audit(self, resolver: TableResolver, state: AuditState, view: StateView) -> tuple[str, ...]:
         """Judge the commits in our tables that no accepted task made, by the rules of the real audit."""
         for name, generation in view.working.items():
-            model = site.graph.models.get(name)
+            model = resolver.graph.models.get(name)
             if isinstance(model, IntervalModel) and generation.accepted_snapshot is not None:
-                self._audit(site, state, generation, generation.accepted_snapshot)
+                self._audit(resolver, state, generation, generation.accepted_snapshot)
         return ()
 
-    def _audit(self, site: TableResolver, state: AuditState, generation: Generation, accepted: int) -> None:
-        location = site.table(generation.location)
+    def _audit(self, resolver: TableResolver, state: AuditState, generation: Generation, accepted: int) -> None:
+        location = resolver.table(generation.location)
         if not self.engine.exists(location) or self.engine.snapshot(location).version < accepted:
             state.invalidations.invalidate(
                 generation.model, generation.covered, "the table is gone", "audit", rows_unknown=True, cause="audit"

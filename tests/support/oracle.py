@@ -23,7 +23,7 @@ _NO_PINS: Frontier = {}
 
 def expected(
     engine: MemoryEngine,
-    site: TableResolver,
+    resolver: TableResolver,
     model: IntervalModel,
     interval: Interval,
     frontier: Frontier,
@@ -34,11 +34,11 @@ def expected(
 
     `others` gives the columns of optional inputs that were absent; their rows are not read.
     """
-    rows = _computed(engine, site, _order(model, interval, frontier), {**others, **frontier})
+    rows = _computed(engine, resolver, _order(model, interval, frontier), {**others, **frontier})
     return _cut(rows, model.position, IntervalSet((interval.start, interval.end))).multiset()
 
 
-def holds(engine: MemoryEngine, state: State, site: TableResolver) -> list[str]:
+def holds(engine: MemoryEngine, state: State, resolver: TableResolver) -> list[str]:
     """What is wrong with the tables that are served, in words; nothing when every covered interval is exact.
 
     Covered and not stale means: it equals its query at its recorded frontier, and no positioned input has changed
@@ -47,9 +47,9 @@ def holds(engine: MemoryEngine, state: State, site: TableResolver) -> list[str]:
     view = state.views.all()
     problems: list[str] = []
     for name, generation in sorted(view.current.items()):
-        model = site.graph.models.get(name)
+        model = resolver.graph.models.get(name)
         if isinstance(model, IntervalModel):
-            problems += _Examined(engine, site, view, model, generation).violations(state)
+            problems += _Examined(engine, resolver, view, model, generation).violations(state)
     return problems
 
 
@@ -58,14 +58,14 @@ class _Examined:
     """One served generation."""
 
     engine: MemoryEngine
-    site: TableResolver
+    resolver: TableResolver
     view: StateView
     model: IntervalModel
     generation: Generation
 
     @property
     def location(self) -> str:
-        return self.site.table(self.generation.location)
+        return self.resolver.table(self.generation.location)
 
     def violations(self, state: State) -> Iterator[str]:
         generation = self.generation
@@ -93,9 +93,9 @@ class _Examined:
     def _wrong(self, record: CoverRecord, parts: IntervalSet) -> Iterator[str]:
         """The stored rows against the query at the frontier that was recorded for them."""
         order = _order(self.model, record.interval, record.frontier)
-        pins = {**readable(self.site, order, self.view, serving=True), **record.frontier}
+        pins = {**readable(self.resolver, order, self.view, serving=True), **record.frontier}
         try:
-            computed = _computed(self.engine, self.site, order, pins)
+            computed = _computed(self.engine, self.resolver, order, pins)
         except EngineError as error:
             yield f"{self.model.name} {record.interval}: cannot be computed again: {error.message}"
             return
@@ -120,10 +120,10 @@ class _Examined:
     def _outdated(self, record: CoverRecord, parts: IntervalSet) -> Iterator[str]:
         """The inputs as they were read against the inputs as they are."""
         for name, pin in record.frontier.items():
-            model = self.site.graph.models.get(name)
+            model = self.resolver.graph.models.get(name)
             if model is None or model.position is None:
                 continue
-            then, now = self.site.located(pin), self._newest(name)
+            then, now = self.resolver.located(pin), self._newest(name)
             window = self._window(name, parts) - self._expired(then, now) - self._beyond_repair(name)
             try:
                 before = self.engine.multiset(then.location, then.snapshot, window)
@@ -139,12 +139,12 @@ class _Examined:
 
     def _newest(self, name: str) -> Pin | None:
         """A source as it is, whether observed or not; a table of ours as it is served."""
-        model = self.site.graph.models[name]
+        model = self.resolver.graph.models[name]
         if isinstance(model, Source):
-            location = self.site.source(model)
+            location = self.resolver.source(model)
             return Pin(location, self.engine.snapshot(location).version) if self.engine.exists(location) else None
-        pin = self.site.pin(name, self.view, serving=True)
-        return None if pin is None else self.site.located(pin)
+        pin = self.resolver.pin(name, self.view, serving=True)
+        return None if pin is None else self.resolver.located(pin)
 
     def _window(self, name: str, parts: IntervalSet) -> IntervalSet:
         looks = [dependency for dependency in self.model.inputs if dependency.model == name]
@@ -188,8 +188,8 @@ def _order(model: IntervalModel, interval: Interval, frontier: Frontier) -> Orde
     return Order(model.name, "repair", (interval,), tuple(choices), "oracle")
 
 
-def _computed(engine: MemoryEngine, site: TableResolver, order: Order, pins: Frontier) -> Rows:
-    (rendering,) = renderings(site, Wanted(order=order, pins=pins, now=0))
+def _computed(engine: MemoryEngine, resolver: TableResolver, order: Order, pins: Frontier) -> Rows:
+    (rendering,) = renderings(resolver, Wanted(order=order, pins=pins, now=0))
     return engine.answer(rendering.sql, rendering.inputs)
 
 

@@ -74,5 +74,7 @@ def rounds(trial: Deployment, step: Step = no_step) -> Iterator[Rounds]:
         scheduler = Scheduler(
             workspace.state, Revisions(workspace.project, workspace.environ), TableWatcher(workspace.environ), Metrics()
         )
-        context = AttemptContext(lambda *_: workspace.site, workspace.state, workspace.engine, workspace.step, Sure())
+        context = AttemptContext(
+            lambda *_: workspace.resolver, workspace.state, workspace.engine, workspace.step, Sure()
+        )
         yield Rounds(workspace, scheduler, context)

@@ -225,7 +225,7 @@ class Life:
         sim = self.simulation
         view = sim.state.views.all()
         running = {name for name, work in view.work.items() if work.running}
-        tables = {name: sim.site.table(generation.location) for name, generation in view.working.items()}
+        tables = {name: sim.resolver.table(generation.location) for name, generation in view.working.items()}
         return {name: where for name, where in tables.items() if name in running} or tables
 
     def events_are_delayed(self) -> None:
@@ -253,7 +253,9 @@ class Life:
     # people
 
     def _model(self) -> str:
-        return self.simulation.dice.choice(sorted(model.name for model in self.simulation.site.graph.interval_models))
+        return self.simulation.dice.choice(
+            sorted(model.name for model in self.simulation.resolver.graph.interval_models)
+        )
 
     def somebody_reruns(self) -> None:
         name, window = self._model(), self._window("numbers", DAY)
@@ -264,7 +266,7 @@ class Life:
         """With all that hangs on it, whether rows differ or not."""
         sim, name, window = self.simulation, self._model(), self._window("numbers", DAY)
         view = sim.state.views.all()
-        scopes = carried(sim.site.graph, view, {name: window & covered(view, name)})
+        scopes = carried(sim.resolver.graph, view, {name: window & covered(view, name)})
         sim.tell(f"somebody reruns {name} in {window} and all below: {sorted(scopes)}")
         sim.state.invalidations.invalidate_all(scopes, "rerun", "somebody", rows_unknown=True)
 
@@ -275,12 +277,12 @@ class Life:
             return
         sim.tell(f"somebody resets {name}")
         with sim.state.generations.resetting(generation.no, "somebody") as resetting:
-            resetting.record(sim.engine.delete(sim.site.table(generation.location), EVERYTHING))
+            resetting.record(sim.engine.delete(sim.resolver.table(generation.location), EVERYTHING))
 
     def somebody_invalidates(self) -> None:
         """Somebody who follows a source says what changed in it, sometimes twice."""
         sim, name = self.simulation, self.simulation.dice.choice(SOURCES)
-        graph, record = sim.site.graph, sim.state.views.all().sources.get(f"raw.{name}")
+        graph, record = sim.resolver.graph, sim.state.views.all().sources.get(f"raw.{name}")
         if record is None or record.snapshot is None:
             return
         if not self.said or sim.dice.random() < 0.7:
@@ -355,7 +357,7 @@ class Life:
                 self.late_rows_of(name)
         self._settle(20.0)
         self._settle(150.0)
-        for model in sim.site.graph.interval_models:
+        for model in sim.resolver.graph.interval_models:
             with suppress(UnknownModelError):
                 sim.state.control.resume(model.name, "somebody")
         for number in range(most):
@@ -383,8 +385,8 @@ class Life:
         sim = self.simulation
         view = sim.state.views.all()
         reasons = [f"{view.events} events"] if view.events else []
-        observations = Observations(sim.site.graph, view)
-        for model in sim.site.graph.interval_models:
+        observations = Observations(sim.resolver.graph, view)
+        for model in sim.resolver.graph.interval_models:
             generation, work = view.working.get(model.name), view.work.get(model.name)
             if generation is None or generation.state == "building":
                 reasons.append(f"{model.name} is being built")
@@ -402,7 +404,7 @@ class Life:
     def violations(self) -> list[str]:
         """What is wrong now that it is quiet."""
         sim = self.simulation
-        problems = holds(sim.engine, sim.state, sim.site)
+        problems = holds(sim.engine, sim.state, sim.resolver)
         if self.expired:  # nothing is computed there any more that would take away what others wrote
             problems = [problem for problem in problems if "outside of everything covered" not in problem]
         problems += invariants.violations(sim.state.database.connection)
@@ -429,7 +431,7 @@ class Life:
         for name, multiset in wanted.items():
             generation = view.current[name]
             left = IntervalSet((begins, MAX_POSITION))
-            stored = sim.engine.multiset(sim.site.table(generation.location), generation.accepted_snapshot, left)
+            stored = sim.engine.multiset(sim.resolver.table(generation.location), generation.accepted_snapshot, left)
             if stored != multiset:
                 problems.append(
                     f"{name}: {list(multiset - stored)[:3]} are missing, {list(stored - multiset)[:3]} too many"

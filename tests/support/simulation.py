@@ -206,7 +206,7 @@ class Simulation:
         self.project = project
 
     @property
-    def site(self) -> TableResolver:
+    def resolver(self) -> TableResolver:
         return TableResolver(self.project)
 
     def tell(self, text: str) -> None:
@@ -350,7 +350,7 @@ class Simulation:
         pulse = Pulse(self._connect, process.name, {"role": "worker"}, self._lost)
         pulse.begin(self.seconds)
         self.pulses[process.name] = pulse
-        context = AttemptContext(known.site, state, self.engine, process.step, pulse)
+        context = AttemptContext(known.resolver, state, self.engine, process.step, pulse)
         pool = WorkerPool(context, lambda: process.connect(self.dsn, self.schema), pulse, 1)
         pool._pool = _AtOnce()  # type: ignore[assignment]
         place = SimpleNamespace(worker=process.name)
@@ -366,7 +366,7 @@ class Simulation:
 
     def _judge(self, lease: Lease) -> None:
         """Nothing is made of rows that have expired: what was made of them before is all there will ever be."""
-        model = self.site.graph.models.get(lease.order.model)
+        model = self.resolver.graph.models.get(lease.order.model)
         attempts = [
             attempt for attempt in self.state.history.attempts([lease.task])[lease.task] if attempt.n == lease.attempt
         ]

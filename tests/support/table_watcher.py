@@ -17,11 +17,11 @@ class TableWatcher:
 
     environ: Mapping[str, str]
 
-    def periods(self, site: TableResolver, view: StateView) -> dict[str, float]:
-        return scan_periods(site)
+    def periods(self, resolver: TableResolver, view: StateView) -> dict[str, float]:
+        return scan_periods(resolver)
 
-    def look(self, site: TableResolver, names: Collection[str], view: StateView) -> Iterator[Seen]:
-        return Observer(site, None, self.environ, runs_programs=False).look(names, view)
+    def look(self, resolver: TableResolver, names: Collection[str], view: StateView) -> Iterator[Seen]:
+        return Observer(resolver, None, self.environ, runs_programs=False).look(names, view)
 
-    def audit(self, site: TableResolver, state: AuditState, view: StateView) -> Iterator[str | None]:
-        return audit(site, state, view)
+    def audit(self, resolver: TableResolver, state: AuditState, view: StateView) -> Iterator[str | None]:
+        return audit(resolver, state, view)

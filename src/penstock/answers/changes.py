@@ -28,7 +28,7 @@ def planned_changes(workspace: Workspace) -> list[dict[str, object]]:
     view = workspace.state.views.all()
     kept = {change.model for change in changes if change.change == "unchanged"}
     view = replace(view, sources={name: record for name, record in view.sources.items() if name in kept})
-    for seen in Observer(workspace.site, None, workspace.environ).look(workspace.project.graph.models, view):
+    for seen in Observer(workspace.resolver, None, workspace.environ).look(workspace.project.graph.models, view):
         if isinstance(seen, Sight):
             view = _as_if_kept(workspace.project.graph, view, seen)
     return [_row(workspace, view, change) for change in changes]

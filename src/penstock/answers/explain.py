@@ -57,7 +57,7 @@ def _reopened(
 
 
 def _source(workspace: Workspace, source: Source) -> dict[str, object]:
-    answer = status(workspace.site, workspace.state.views.all(), (source.name,))
+    answer = status(workspace.resolver, workspace.state.views.all(), (source.name,))
     models = answer["models"]
     row = models[0] if isinstance(models, list) else {}
     return {
@@ -89,13 +89,13 @@ def rendered(workspace: Workspace, name: str, at: str | None) -> dict[str, objec
     chunk = explanation.chunk or _any_chunk(seen)
     choices = explanation.choices or tuple(group[0].model for group in model.dependencies)
     order = Order(full, "forward", (chunk,), choices, "render")
-    pins = readable(workspace.site, order, view)
+    pins = readable(workspace.resolver, order, view)
     wanted = Wanted(order=order, pins=pins, now=int(view.at.timestamp()))
-    (rendering,) = renderings(workspace.site, wanted, partial(portable, storage=workspace.site.storage))
+    (rendering,) = renderings(workspace.resolver, wanted, partial(portable, storage=workspace.resolver.storage))
     sql = rendering.sql
     if looks_beyond(model):
-        own = workspace.site.pin(full, view) or Pin("", None)
-        sql = cut(sql, workspace.site.reading("", full, own), chunk, workspace.site.storage)
+        own = workspace.resolver.pin(full, view) or Pin("", None)
+        sql = cut(sql, workspace.resolver.reading("", full, own), chunk, workspace.resolver.storage)
     return {"model": full, "sql": sql, "chunk": [chunk.start, chunk.end], "chunk_text": _text(chunk, model.axis)}
 
 

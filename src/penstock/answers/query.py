@@ -96,7 +96,7 @@ def _name(workspace: Workspace, table: exp.Table) -> str:
 
 
 def _read(workspace: Workspace, view: StateView, name: str, alias: str) -> InputRead:
-    pin = workspace.site.pin(name, view, serving=True)
+    pin = workspace.resolver.pin(name, view, serving=True)
     if pin is None:
         raise UsageError(f"{name} has no rows yet", hint=f"penstock explain {name} says what it waits for")
-    return workspace.site.reading(alias, name, pin)
+    return workspace.resolver.reading(alias, name, pin)

@@ -36,36 +36,36 @@ def project_status(workspace: Workspace, model: str | None) -> dict[str, object]
     names = () if model is None else (workspace.resolve(model),)
     view = workspace.state.views.all()
     inputs = workspace.state.history.newest_inputs([generation.no for generation in view.current.values()])
-    return status(workspace.site, view, names, workspace.state.workers.alive(), inputs)
+    return status(workspace.resolver, view, names, workspace.state.workers.alive(), inputs)
 
 
 def status(
-    site: TableResolver,
+    resolver: TableResolver,
     view: StateView,
     names: tuple[str, ...],
     workers: Iterable[WorkerRecord] = (),
     inputs: Mapping[int, Frontier] | None = None,
 ) -> dict[str, object]:
     """`inputs`: by generation what its last accepted attempt read; without it that is left out."""
-    models = [site.graph.models[name] for name in names or site.graph.models]
-    observations = Observations(site.graph, view)
+    models = [resolver.graph.models[name] for name in names or resolver.graph.models]
+    observations = Observations(resolver.graph, view)
     return {
-        "project": site.project.settings.name,
+        "project": resolver.project.settings.name,
         "revision": view.revision,
         "at": iso(view.at),
         "workers": [_worker(worker) for worker in workers],
-        "models": [_row(site, observations, model, inputs or {}) for model in models],
+        "models": [_row(resolver, observations, model, inputs or {}) for model in models],
     }
 
 
 def _row(
-    site: TableResolver, observations: Observations, model: Model, inputs: Mapping[int, Frontier]
+    resolver: TableResolver, observations: Observations, model: Model, inputs: Mapping[int, Frontier]
 ) -> dict[str, object]:
     match model:
         case Source():
-            return _source(site, observations, model)
+            return _source(resolver, observations, model)
         case IntervalModel():
-            return _interval(site, observations, model, inputs)
+            return _interval(resolver, observations, model, inputs)
         case _:
             assert_never(model)
 
@@ -84,7 +84,7 @@ def _worker(worker: WorkerRecord) -> dict[str, object]:
     }
 
 
-def _source(site: TableResolver, observations: Observations, source: Source) -> dict[str, object]:
+def _source(resolver: TableResolver, observations: Observations, source: Source) -> dict[str, object]:
     view = observations.view
     record = view.sources.get(source.name)
     axis = (source.axis or SECOND) if source.position else None
@@ -102,7 +102,7 @@ def _source(site: TableResolver, observations: Observations, source: Source) -> 
         "health": "blocked" if not seen.available else "failing" if error else "ok",
         "reason": reason,
         "generation": None,
-        "location": site.source(source) if source.location else None,
+        "location": resolver.source(source) if source.location else None,
         "snapshot": record.snapshot if record else None,
         "axis": axis,
         "coverage": [],
@@ -142,7 +142,7 @@ def _watched_through_spark(source: Source, record: SourceRecord) -> str:
 
 
 def _interval(
-    site: TableResolver, observations: Observations, model: IntervalModel, inputs: Mapping[int, Frontier]
+    resolver: TableResolver, observations: Observations, model: IntervalModel, inputs: Mapping[int, Frontier]
 ) -> dict[str, object]:
     view, seen = observations.view, observations.observation(model)
     generation, work = view.current.get(model.name), view.work.get(model.name, Work())
@@ -159,7 +159,7 @@ def _interval(
         "health": condition.health,
         "reason": f"being rebuilt while the old table is served; {condition.reason}" if rebuilt else condition.reason,
         "generation": str(generation.id) if generation else None,
-        "location": site.table(generation.location) if generation else None,
+        "location": resolver.table(generation.location) if generation else None,
         "snapshot": generation.accepted_snapshot if generation else None,
         "axis": model.axis,
         "coverage": pairs(covered),

@@ -96,7 +96,7 @@ def _model(
     records = workspace.state.history.covers(generation.no, scope)
     if generation.no == view.working[model.name].no:  # else the next look is at the table that is being built
         table = OwnTable(model, generation, generation.accepted_snapshot)
-        verification.unseen = unseen_commits(workspace.site, workspace.state.generations, table)
+        verification.unseen = unseen_commits(workspace.resolver, workspace.state.generations, table)
     if unsteady := varying(names_used(model.sql), "never", "bounds"):
         why = f"the query uses {unsteady[0]}, so its rows may differ at every run"
         verification.unverifiable += [(record.interval, why) for record in records]
@@ -166,7 +166,7 @@ class _Check:
         """Rows where nothing was ever computed: somebody else wrote them."""
         pin = Pin(self.generation.location, self.snapshot, None, str(self.generation.id))
         strays = self.workspace.engine.questions.count_rows(
-            self.workspace.site.reading("", self.model.name, pin, outside)
+            self.workspace.resolver.reading("", self.model.name, pin, outside)
         )
         if strays:
             verification.strays += strays
@@ -184,10 +184,10 @@ class _Check:
 
     def _compare(self, batch: tuple[CoverRecord, ...], then: Frontier) -> Comparison:
         """The stored rows against the query at the inputs of `then`; at what is known now for those not in it."""
-        site, chunks = self.workspace.site, tuple(record.interval for record in batch)
+        resolver, chunks = self.workspace.resolver, tuple(record.interval for record in batch)
         order = Order(self.model.name, "repair", chunks, _choices(self.model, batch[0].frontier), "verify")
-        wanted = Wanted(order=order, pins={**readable(site, order, self.view, serving=True), **then}, now=0)
-        expected = job(self.workspace.site, wanted, self.generation, task=_NO_TASK, attempt=0, digests={})
+        wanted = Wanted(order=order, pins={**readable(resolver, order, self.view, serving=True), **then}, now=0)
+        expected = job(self.workspace.resolver, wanted, self.generation, task=_NO_TASK, attempt=0, digests={})
         compared = tuple(part for record in batch for part in _parts(record))
         return self.workspace.engine.questions.compare(replace(expected, chunks=compared), self.snapshot)
 

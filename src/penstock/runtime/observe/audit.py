@@ -93,60 +93,63 @@ class Eviction:
         return self.model.name
 
 
-def audit(site: TableResolver, state: AuditState, view: StateView) -> Iterator[str | None]:
+def audit(resolver: TableResolver, state: AuditState, view: StateView) -> Iterator[str | None]:
     """Judge the commits in our tables that no accepted task made, one table per step; why it could not be looked at.
 
     OPTIMIZE and its like are accepted. What else touched rows of ours raises an invalidation: they are computed again.
     """
-    for table in own_tables(site, state.views, view):
-        outcome = judge(site, state, table, look_or_error(site, table))
+    for table in own_tables(resolver, state.views, view):
+        outcome = judge(resolver, state, table, look_or_error(resolver, table))
         if isinstance(outcome, Eviction):
-            yield evicted(site, state.generations, outcome, staged_or_error(site, outcome))
+            yield evicted(resolver, state.generations, outcome, staged_or_error(resolver, outcome))
         else:
             yield outcome
 
 
-def own_tables(site: TableResolver, views: Views, view: StateView) -> Iterator[OwnTable]:
+def own_tables(resolver: TableResolver, views: Views, view: StateView) -> Iterator[OwnTable]:
     """Each as it is known when its turn comes."""
     read_at = time.monotonic()
     for name in tuple(view.working):
         if time.monotonic() - read_at > KNOWN_SECONDS:
             view, read_at = views.all(), time.monotonic()
-        model, generation = site.graph.models.get(name), view.working.get(name)
+        model, generation = resolver.graph.models.get(name), view.working.get(name)
         if isinstance(model, IntervalModel) and generation is not None and generation.accepted_snapshot is not None:
             yield OwnTable(model, generation, generation.accepted_snapshot)
 
 
-def look_or_error(site: TableResolver, table: OwnTable) -> TableSeen | BaseException:
+def look_or_error(resolver: TableResolver, table: OwnTable) -> TableSeen | BaseException:
     """What the log says, by the store alone; or why it cannot be read."""
     try:
-        return _look(site, table)
+        return _look(resolver, table)
     except BaseException as error:
         return error
 
 
 def judge(
-    site: TableResolver, state: AuditState, table: OwnTable, seen: TableSeen | BaseException
+    resolver: TableResolver, state: AuditState, table: OwnTable, seen: TableSeen | BaseException
 ) -> Eviction | str | None:
     """What follows from it: rows to take out, or what went wrong, in words."""
-    return _contained(table.model.name, lambda: _judge(site, state, _unless_error(seen)))
+    return _contained(table.model.name, lambda: _judge(resolver, state, _unless_error(seen)))
 
 
-def staged_or_error(site: TableResolver, eviction: Eviction) -> Staged | HeadMoved | BaseException | None:
+def staged_or_error(resolver: TableResolver, eviction: Eviction) -> Staged | HeadMoved | BaseException | None:
     """The files without those rows, by the store alone; or why they could not be written."""
     from penstock.engine.commit.evict import without
 
     try:
-        return without(_table(site, eviction), eviction.scope, eviction.latest)
+        return without(_table(resolver, eviction), eviction.scope, eviction.latest)
     except BaseException as error:
         return error
 
 
 def evicted(
-    site: TableResolver, generations: Generations, eviction: Eviction, ready: Staged | HeadMoved | BaseException | None
+    resolver: TableResolver,
+    generations: Generations,
+    eviction: Eviction,
+    ready: Staged | HeadMoved | BaseException | None,
 ) -> str | None:
     """Commit the files without them, in words; None when there is nothing to take out any more."""
-    return _contained(eviction.model.name, lambda: _evict(site, generations, eviction, _unless_error(ready)))
+    return _contained(eviction.model.name, lambda: _evict(resolver, generations, eviction, _unless_error(ready)))
 
 
 def _contained(name: str, act: Callable[[], T]) -> T | str:
@@ -165,8 +168,8 @@ def _unless_error(answer: T | BaseException) -> T:
     return answer
 
 
-def _look(site: TableResolver, own: OwnTable) -> TableSeen:
-    location, storage = site.table(own.generation.location), site.storage
+def _look(resolver: TableResolver, own: OwnTable) -> TableSeen:
+    location, storage = resolver.table(own.generation.location), resolver.storage
     audited = own.generation.audited_snapshot
     if own.accepted == audited and ends_at(location, own.accepted, storage):
         return TableSeen(own, None, own.accepted)  # as it was: there is no need to open it
@@ -185,13 +188,13 @@ def _look(site: TableResolver, own: OwnTable) -> TableSeen:
     )
 
 
-def unseen_commits(site: TableResolver, generations: Generations, table: OwnTable) -> list[int]:
+def unseen_commits(resolver: TableResolver, generations: Generations, table: OwnTable) -> list[int]:
     """The snapshots of other programs on top of what is accepted: the next look decides about them."""
-    newer = [commit for commit in _look(site, table).commits if commit.version > table.accepted]
+    newer = [commit for commit in _look(resolver, table).commits if commit.version > table.accepted]
     return [commit.version for commit in _foreign(newer, _owned(generations, newer))]
 
 
-def _judge(site: TableResolver, state: AuditState, seen: TableSeen) -> Eviction | str | None:
+def _judge(resolver: TableResolver, state: AuditState, seen: TableSeen) -> Eviction | str | None:
     """Rows that no chunk accounts for; what chunks account for is asked for again, which is told once."""
     model, accepted = seen.table.model, seen.table.accepted
     latest, commits = seen.latest, seen.commits
@@ -201,7 +204,7 @@ def _judge(site: TableResolver, state: AuditState, seen: TableSeen) -> Eviction 
     if generation is None:
         return None  # the next look is at what is there now
     if seen.table_id is None or latest < accepted:
-        location = site.table(generation.location)
+        location = resolver.table(generation.location)
         return _lost(state, model, generation, accepted, f"the table at {location} is gone, or an older one is there")
     owned = _owned(state.generations, commits)
     foreign = _foreign(commits, owned)
@@ -280,12 +283,12 @@ def _identity(generation: Generation) -> tuple[object, ...]:
 
 
 def _evict(
-    site: TableResolver, generations: Generations, eviction: Eviction, ready: Staged | HeadMoved | None
+    resolver: TableResolver, generations: Generations, eviction: Eviction, ready: Staged | HeadMoved | None
 ) -> str | None:
     from penstock.engine.commit.evict import abandon, evict
     from penstock.engine.values.job import HeadMoved
 
-    generation, storage = eviction.generation, site.storage
+    generation, storage = eviction.generation, resolver.storage
     if isinstance(ready, HeadMoved):
         return None  # somebody else came between: the next look goes on from here
     if ready is None:
@@ -305,13 +308,13 @@ def _evict(
     return f"{eviction.model.name}: {'; '.join((*eviction.notes, said))}"
 
 
-def _table(site: TableResolver, eviction: Eviction) -> Table:
+def _table(resolver: TableResolver, eviction: Eviction) -> Table:
     from penstock.engine.commit.evict import Table
 
     column, generation = position_column(eviction.model), eviction.generation
     assert column is not None  # noqa: S101
-    storage = site.storage
-    return Table(site.table(generation.location), eviction.model.name, str(generation.id), column, storage)
+    storage = resolver.storage
+    return Table(resolver.table(generation.location), eviction.model.name, str(generation.id), column, storage)
 
 
 def _is_stray(commit: ForeignCommit, covered: IntervalSet) -> bool:

@@ -105,10 +105,10 @@ class BackgroundWatcher:
     _audits: SimpleQueue[tuple[_Key, _Conclude]] = field(default_factory=SimpleQueue)
     """What was seen of our own tables in this audit: an earlier one has left nothing here."""
 
-    def periods(self, site: TableResolver, view: StateView) -> dict[str, float]:
+    def periods(self, resolver: TableResolver, view: StateView) -> dict[str, float]:
         """How soon after the last look each source may be looked at again; not those at rest, or under way."""
-        self._follow(site, view)
-        periods, now = scan_periods(site), time.monotonic()
+        self._follow(resolver, view)
+        periods, now = scan_periods(resolver), time.monotonic()
         for name, watched in self._watched.items():
             if watched.changed or name in self._unfinished:
                 periods[name] = min(periods[name], 0.0 if name in self._unfinished else NEWS_SECONDS)
@@ -116,13 +116,13 @@ class BackgroundWatcher:
                 del periods[name]
         return {name: seconds for name, seconds in periods.items() if not self._pool.busy((_Act.LOOK, name))}
 
-    def look(self, site: TableResolver, names: Collection[str], view: StateView) -> Iterator[Seen]:
+    def look(self, resolver: TableResolver, names: Collection[str], view: StateView) -> Iterator[Seen]:
         """Begin to look at these sources; what was seen meanwhile, of these or others."""
-        observer = Observer(site, None, self.environ, runs_programs=False)
+        observer = Observer(resolver, None, self.environ, runs_programs=False)
         for name in sorted(names):
             self._unfinished.discard(name)
             self._pool.begin((_Act.LOOK, name), lambda name=name: self._look(observer, name, view))  # type: ignore[misc]
-        yield from self._hanging(site, view)
+        yield from self._hanging(resolver, view)
         until = time.monotonic() + (_GRACE_SECONDS if names else 0.0)
         while True:
             try:
@@ -137,20 +137,20 @@ class BackgroundWatcher:
             if not any(self._pool.busy((_Act.LOOK, name)) for name in names):
                 until = 0.0
 
-    def audit(self, site: TableResolver, state: AuditState, view: StateView) -> Iterator[Audited]:
+    def audit(self, resolver: TableResolver, state: AuditState, view: StateView) -> Iterator[Audited]:
         """Threads read and write our own tables; what follows is decided by whoever asks."""
         self._audits = SimpleQueue()
-        tables = own_tables(site, state.views, view)
+        tables = own_tables(resolver, state.views, view)
         free = (table for table in tables if not self._auditors.busy((_Act.AUDIT, table.name)))
         while batch := tuple(islice(free, AUDIT_BATCH)):
-            yield from self._audit_batch(site, state, batch)
+            yield from self._audit_batch(resolver, state, batch)
 
-    def _audit_batch(self, site: TableResolver, state: AuditState, batch: Sequence[OwnTable]) -> Iterator[Audited]:
+    def _audit_batch(self, resolver: TableResolver, state: AuditState, batch: Sequence[OwnTable]) -> Iterator[Audited]:
         def look(table: OwnTable) -> _Conclude:
-            return partial(judge, site, state, table, look_or_error(site, table))
+            return partial(judge, resolver, state, table, look_or_error(resolver, table))
 
         def stage(eviction: Eviction) -> _Conclude:
-            return partial(evicted, site, state.generations, eviction, staged_or_error(site, eviction))
+            return partial(evicted, resolver, state.generations, eviction, staged_or_error(resolver, eviction))
 
         awaited = self._begin(_Act.AUDIT, batch, look)
         while awaited:
@@ -208,15 +208,15 @@ class BackgroundWatcher:
             watched.changed = True
             self.wake()
 
-    def _follow(self, site: TableResolver, view: StateView) -> None:
+    def _follow(self, resolver: TableResolver, view: StateView) -> None:
         """Glance at the logs that are known, from the snapshots on that are known."""
-        now, storage = time.monotonic(), site.storage
+        now, storage = time.monotonic(), resolver.storage
         followed: dict[str, _Watched] = {}
-        for source in site.graph.models.values():
+        for source in resolver.graph.models.values():
             record = view.sources.get(source.name)
             if not isinstance(source, Source) or not by_log(source) or record is None or record.snapshot is None:
                 continue
-            place, before = site.source(source), self._watched.get(source.name)
+            place, before = resolver.source(source), self._watched.get(source.name)
             if before is not None and (before.snapshot, before.table_id) == (record.snapshot, record.table_id):
                 followed[source.name] = before
                 continue
@@ -245,13 +245,13 @@ class BackgroundWatcher:
             # it was this file before the look, and the look found this snapshot: they belong together
             watched.mark, watched.marked = before, time.monotonic()
 
-    def _hanging(self, site: TableResolver, view: StateView) -> Iterator[Sight]:
+    def _hanging(self, resolver: TableResolver, view: StateView) -> Iterator[Sight]:
         """Sources that do not answer; each is told of once."""
         for key in self._auditors.hanging():
             said = f"{key[1]}: its table has not answered for {HANGING_SECONDS:.0f} seconds"
             self._audits.put((key, partial(str, said)))
         for name in {name for _, name in self._pool.hanging()}:
-            source = site.graph.models.get(name)
+            source = resolver.graph.models.get(name)
             if isinstance(source, Source):
                 known = view.sources.get(name) or unknown(source)
                 said = f"{source.location} has not answered for {HANGING_SECONDS:.0f} seconds"

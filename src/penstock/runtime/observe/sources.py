@@ -103,16 +103,16 @@ class _SparkOnlyError(Exception):
     """Why a look ends without a sight."""
 
 
-def scan_periods(site: TableResolver) -> dict[str, float]:
+def scan_periods(resolver: TableResolver) -> dict[str, float]:
     """How often each source is to be looked at, in seconds."""
-    return {source.name: float(source.incremental_scan_seconds) for source in site.graph.sources}
+    return {source.name: float(source.incremental_scan_seconds) for source in resolver.graph.sources}
 
 
 @dataclass(frozen=True, slots=True)
 class Observer:
     """Looks at sources; what it sees is the caller's to keep."""
 
-    site: TableResolver
+    resolver: TableResolver
     scanner: Scanner | None
     """None: nothing may start Spark; sources that need a scan now are left out."""
     environ: Mapping[str, str]
@@ -126,7 +126,7 @@ class Observer:
         after so many seconds: the next look goes on there.
         """
         for name in sorted(names):
-            source = self.site.graph.models.get(name)
+            source = self.resolver.graph.models.get(name)
             if isinstance(source, Source):
                 try:
                     yield from self._slices(source, view.sources.get(name) or unknown(source), view, seconds)
@@ -168,7 +168,7 @@ class Observer:
 
     def _noticed(self, source: Source, known: SourceRecord, record: SourceRecord, view: StateView) -> SourceChanges:
         """Where rows are no longer what they were when the source was last seen."""
-        graph = self.site.graph
+        graph = self.resolver.graph
         if known.observed_at is None or not anybody_cares(source, graph):
             return SourceChanges(UNCHANGED, known.expired_pos)
         if replaced(known, record):
@@ -182,23 +182,23 @@ class Observer:
 
     def _between(self, source: Source, after: int, record: SourceRecord, view: StateView) -> SourceChanges:
         assert record.snapshot is not None  # noqa: S101
-        location, column = self.site.source(source), position_column(source)
+        location, column = self.resolver.source(source), position_column(source)
         if record.only_spark is not None:
             return self._fed(source, after, record, view)
-        read = consumed(source, self.site.graph, view)
+        read = consumed(source, self.resolver.graph, view)
         changes = source_log(source.format).changes(
-            location, column, after, record.snapshot, consumed=read, storage=self.site.storage
+            location, column, after, record.snapshot, consumed=read, storage=self.resolver.storage
         )
         return judged(changes, record.expired_pos, read)
 
     def _fed(self, source: Source, after: int, record: SourceRecord, view: StateView) -> SourceChanges:
         """The same by the change feed of a table that only Spark can read; without one nobody knows."""
-        column, graph = position_column(source), self.site.graph
+        column, graph = position_column(source), self.resolver.graph
         assert record.snapshot is not None and self.scanner is not None  # noqa: S101
         read = consumed(source, graph, view)
         expired_pos = self._still_expired(source, after, record, read)
         if column is not None and record.change_feed:
-            location, first = self.site.source(source), record.min_pos
+            location, first = self.resolver.source(source), record.min_pos
             try:
                 changes = self.scanner.foreign_changes(location, column, after, record.snapshot, first)
             except SourceError as error:  # the feed was off for a while, or its files are gone
@@ -214,23 +214,23 @@ class Observer:
         first, upto = record.min_pos, record.snapshot or 0
         if record.expired_pos is None or first is None or first >= record.expired_pos:
             return record.expired_pos
-        back = source_log(source.format).rewinds(self.site.source(source), after, upto, self.site.storage)
+        back = source_log(source.format).rewinds(self.resolver.source(source), after, upto, self.resolver.storage)
         return lowered(record.expired_pos, first, read) if back else record.expired_pos
 
     def _from_log(
         self, source: Source, known: SourceRecord, now: datetime, most: int
     ) -> tuple[SourceRecord | None, bool]:
         """The source at most so many commits after what is known, and whether there are more."""
-        location, column = self.site.source(source), position_column(source)
+        location, column = self.resolver.source(source), position_column(source)
         try:
             seen = source_log(source.format).observe(
                 location,
                 column,
                 completeness(source),
                 known.snapshot if known.observed_at else None,
-                self.site.storage,
+                self.resolver.storage,
                 previous_table_id=known.table_id,
-                most_commits=most if anybody_cares(source, self.site.graph) else None,
+                most_commits=most if anybody_cares(source, self.resolver.graph) else None,
             )
         except FeatureUnsupported as error:
             return self._through_spark(source, known, now, error.why), False
@@ -263,9 +263,9 @@ class Observer:
 
     def _through_spark(self, source: Source, known: SourceRecord, now: datetime, why: str) -> SourceRecord:
         """A table whose log only Spark can read; that it has no newer commit is seen without."""
-        location, column = self.site.source(source), position_column(source)
+        location, column = self.resolver.source(source), position_column(source)
         watched = known.only_spark is not None and known.snapshot is not None and not _full_is_due(source, known, now)
-        if watched and not source_log(source.format).goes_on(location, known.snapshot or 0, self.site.storage):
+        if watched and not source_log(source.format).goes_on(location, known.snapshot or 0, self.resolver.storage):
             return known
         if self.scanner is None:
             raise _SparkOnlyError
@@ -309,24 +309,24 @@ class Observer:
         if not source.format.has_log or source.location is None:
             return replace(known, snapshot=None, table_id=None)
         try:
-            log, location = source_log(source.format), self.site.source(source)
-            seen = log.observe(location, None, completeness(source), None, self.site.storage)
+            log, location = source_log(source.format), self.resolver.source(source)
+            seen = log.observe(location, None, completeness(source), None, self.resolver.storage)
         except FeatureUnsupported:
             return replace(known, snapshot=None, table_id=None)
         return known if seen is None else replace(known, snapshot=seen.snapshot, table_id=seen.table_id)
 
     def _scanned(self, source: Source, column: PositionColumn, known: SourceRecord, kind: Scan) -> Bounds:
         if source.exec is not None:
-            return _from_program(source, self.site.project, self.environ)
+            return _from_program(source, self.resolver.project, self.environ)
         sql = None
         if source.bounds_sql is not None:
             from penstock.engine.spark.scan import VIEW
 
             last = None if known.end_pos is None else known.end_pos - (completeness(source) == "inclusive")
             context = ScanContext(kind == "full", known.min_pos, last)
-            sql = render_bounds(source, self.site.project, context, lambda _: VIEW)
+            sql = render_bounds(source, self.resolver.project, context, lambda _: VIEW)
         assert self.scanner is not None  # noqa: S101
-        location = self.site.source(source)
+        location = self.resolver.source(source)
         extremes = self.scanner.scan_bounds(location, source.format, column, snapshot=known.snapshot, sql=sql)
         return complete_bounds(*extremes, completeness(source))
 

@@ -18,16 +18,16 @@ class Revisions:
     def __init__(self, own: Project, environ: Mapping[str, str]) -> None:
         self._own, self._environ = own, environ
         self._lock = threading.Lock()
-        self._site: TableResolver | None = None
+        self._resolver: TableResolver | None = None
 
-    def site(self, view: StateView, projects: Projects) -> TableResolver | None:
+    def resolver(self, view: StateView, projects: Projects) -> TableResolver | None:
         """None: nothing was ever applied."""
         if view.revision is None:
             return None
         with self._lock:
-            if self._site is None or self._site.project.revision != view.revision:
-                self._site = TableResolver(self._stored(view.revision, projects))
-            return self._site
+            if self._resolver is None or self._resolver.project.revision != view.revision:
+                self._resolver = TableResolver(self._stored(view.revision, projects))
+            return self._resolver
 
     def _stored(self, revision: str, projects: Projects) -> Project:
         own = self._own

@@ -60,7 +60,7 @@ class Workspace:
             from penstock.engine.delta import DeltaEngine
             from penstock.engine.spark.session import Session
 
-            self._engine = DeltaEngine(Session(spark_settings(self.project, self.environ)), self.site.storage)
+            self._engine = DeltaEngine(Session(spark_settings(self.project, self.environ)), self.resolver.storage)
         return self._engine
 
     @engine.setter
@@ -73,7 +73,7 @@ class Workspace:
         self.state.close()
 
     @property
-    def site(self) -> TableResolver:
+    def resolver(self) -> TableResolver:
         return TableResolver(self.project)
 
     @property

@@ -36,7 +36,7 @@ class Reconciled:
 
 def reconcile(
     state: State,
-    site: TableResolver,
+    resolver: TableResolver,
     *,
     own_worker: str | None = None,
     dead_since: datetime | None = None,
@@ -45,11 +45,11 @@ def reconcile(
     """Take back what lost workers held, tell consumers of changes, let rebuilt tables take over."""
     reaped = state.queue.reap(own_worker)
     step("reaped")
-    state.events.handle(partial(_affected, site.graph, step))
+    state.events.handle(partial(_affected, resolver.graph, step))
     view = state.views.all(dead_since)
     if _go_on(state.control, view, dead_since):
         view = state.views.all(dead_since)
-    took_over = _cutover(state.projects, site, view)
+    took_over = _cutover(state.projects, resolver, view)
     if took_over:
         view = state.views.all(dead_since)
     return Reconciled(view, reaped, took_over)
@@ -85,12 +85,12 @@ def _go_on(control: Control, view: StateView, dead_since: datetime | None) -> in
     return len(due)
 
 
-def _cutover(projects: Projects, site: TableResolver, view: StateView) -> tuple[str, ...]:
+def _cutover(projects: Projects, resolver: TableResolver, view: StateView) -> tuple[str, ...]:
     """Let rebuilt generations take over, all in one transaction, once they hold what the old ones can still hold."""
     building = {name for name, generation in view.working.items() if generation.state == "building"}
-    if not building or view.revision != site.project.revision:
+    if not building or view.revision != resolver.project.revision:
         return ()
-    observations = Observations(site.graph, view)
+    observations = Observations(resolver.graph, view)
     if not all(_complete(observations, name) for name in building):
         return ()
     return projects.cutover(building, [view.working[name].no for name in building])

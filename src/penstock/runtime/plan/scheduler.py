@@ -42,13 +42,13 @@ FORWARD_PAUSE_SECONDS = 10.0
 class SourceWatcher(Protocol):
     """What a scheduler asks of the tables themselves."""
 
-    def periods(self, site: TableResolver, view: StateView) -> Mapping[str, float]:
+    def periods(self, resolver: TableResolver, view: StateView) -> Mapping[str, float]:
         """How soon after the last look each source may be looked at again; left out: there is no need."""
 
-    def look(self, site: TableResolver, names: Collection[str], view: StateView) -> Iterable[Seen]:
+    def look(self, resolver: TableResolver, names: Collection[str], view: StateView) -> Iterable[Seen]:
         """What there is to say of sources: of these as they are now, or of others that were asked for before."""
 
-    def audit(self, site: TableResolver, state: AuditState, view: StateView) -> Iterable[Audited]:
+    def audit(self, resolver: TableResolver, state: AuditState, view: StateView) -> Iterable[Audited]:
         """Judge what others wrote into our tables, one after the other; why one could not be looked at."""
 
 
@@ -84,28 +84,28 @@ class Scheduler:
         """Look, reconcile, plan; how many seconds the next round may wait when nothing wakes it up."""
         began = time.monotonic()
         view = self.state.views.all()
-        site = self.revisions.site(view, self.state.projects)
-        if site is None:
+        resolver = self.revisions.resolver(view, self.state.projects)
+        if resolver is None:
             return LONGEST_PAUSE_SECONDS
-        self._look(site, view)
-        view = self._reconciled(site)
-        if view.revision != site.project.revision:
+        self._look(resolver, view)
+        view = self._reconciled(resolver)
+        if view.revision != resolver.project.revision:
             return 0.0
         slots = due_slots(view.schedules, view.at)
-        due = self._due(site, view, slots)
+        due = self._due(resolver, view, slots)
         try:
-            self._enqueue(site, view, due, slots)
+            self._enqueue(resolver, view, due, slots)
         except PenstockError:
             self._later = due  # what called for them is not seen a second time
             raise
-        self._audit(site, view)
+        self._audit(resolver, view)
         self.metrics.saw(view)
         self.metrics.round_ended(time.monotonic() - began)
-        return self._pause(site, view)
+        return self._pause(resolver, view)
 
-    def _look(self, site: TableResolver, view: StateView) -> None:
-        names = self.state.sources.claim_looks(self.watcher.periods(site, view))
-        for seen in self.watcher.look(site, names, view):
+    def _look(self, resolver: TableResolver, view: StateView) -> None:
+        names = self.state.sources.claim_looks(self.watcher.periods(resolver, view))
+        for seen in self.watcher.look(resolver, names, view):
             match seen:
                 case Sight():
                     self._keep(seen, view)
@@ -124,8 +124,8 @@ class Scheduler:
             log("late_rows_ignored", "warning", model=record.model, rows=record.ignored_rows, below=record.expired_pos)
         self.step("looked")
 
-    def _reconciled(self, site: TableResolver) -> StateView:
-        reconciled = reconcile(self.state, site, own_worker=self.own_worker, step=self.step)
+    def _reconciled(self, resolver: TableResolver) -> StateView:
+        reconciled = reconcile(self.state, resolver, own_worker=self.own_worker, step=self.step)
         self.step("settled")
         if reconciled.reaped:
             log("tasks_reaped", "warning", tasks=reconciled.reaped)
@@ -133,22 +133,22 @@ class Scheduler:
             log("took_over", models=",".join(reconciled.took_over))
         return reconciled.view
 
-    def _due(self, site: TableResolver, view: StateView, slots: Iterable[Slot]) -> Due:
-        settings = site.project.settings.scheduler
-        fired = [(slot.model, slot.lane) for slot in slots if slot.model in site.graph.models]
-        due = self._triggers.due(site.graph, view, fired, settings.sweep_seconds)
+    def _due(self, resolver: TableResolver, view: StateView, slots: Iterable[Slot]) -> Due:
+        settings = resolver.project.settings.scheduler
+        fired = [(slot.model, slot.lane) for slot in slots if slot.model in resolver.graph.models]
+        due = self._triggers.due(resolver.graph, view, fired, settings.sweep_seconds)
         for name, lanes in (*self._later.items(), *self._full.items()):
             due.setdefault(name, set()).update(lanes)
         self._later, self._full, self._later_seconds = {}, {}, 1.0
         return due
 
-    def _enqueue(self, site: TableResolver, view: StateView, due: Due, slots: tuple[Slot, ...]) -> None:
-        observations = Observations(site.graph, view)
+    def _enqueue(self, resolver: TableResolver, view: StateView, due: Due, slots: tuple[Slot, ...]) -> None:
+        observations = Observations(resolver.graph, view)
         orders: list[Order] = []
         for name, lanes in due.items():
-            model = site.graph.models.get(name)
+            model = resolver.graph.models.get(name)
             if isinstance(model, IntervalModel):
-                orders += self._contained_orders(site, observations, model, lanes)
+                orders += self._contained_orders(resolver, observations, model, lanes)
         if not orders and not slots:
             return
         self.step("ordered")
@@ -162,11 +162,11 @@ class Scheduler:
             log("enqueued", tasks=added, models=",".join(sorted({order.model for order in orders})))
 
     def _contained_orders(
-        self, site: TableResolver, observations: Observations, model: IntervalModel, lanes: set[Lane]
+        self, resolver: TableResolver, observations: Observations, model: IntervalModel, lanes: set[Lane]
     ) -> list[Order]:
         """One model that cannot be planned does not keep the others from it; the next sweep tries it again."""
         try:
-            return list(self._orders(site, observations, model, lanes))
+            return list(self._orders(resolver, observations, model, lanes))
         except (StateError, ConflictError):
             raise
         except BaseException as error:
@@ -176,7 +176,7 @@ class Scheduler:
             return []
 
     def _orders(
-        self, site: TableResolver, observations: Observations, model: IntervalModel, lanes: set[Lane]
+        self, resolver: TableResolver, observations: Observations, model: IntervalModel, lanes: set[Lane]
     ) -> Iterator[Order]:
         """A lane whose last orders nobody has taken yet gets no more: slow workers make no longer queue."""
         view, name = observations.view, model.name
@@ -204,7 +204,7 @@ class Scheduler:
         if "backfill" in wanted:
             self.metrics.planned(name, decisions)
         repairs = IntervalSet.of(chunk for order in orders if order.lane == "repair" for chunk in order.chunks)
-        if repairs and (wait := self._gathers(site, view, name, repairs)) > 0:
+        if repairs and (wait := self._gathers(resolver, view, name, repairs)) > 0:
             orders = [order for order in orders if order.lane != "repair"]
             self._later.setdefault(name, set()).add("repair")
             self._later_seconds = min(self._later_seconds, wait)
@@ -213,12 +213,12 @@ class Scheduler:
                 times[name] = view.at
         yield from orders
 
-    def _gathers(self, site: TableResolver, view: StateView, name: str, repairs: IntervalSet) -> float:
+    def _gathers(self, resolver: TableResolver, view: StateView, name: str, repairs: IntervalSet) -> float:
         """How long repairs wait: what changes once often changes again, unless a person or a parent asks."""
         reopened = self.state.reopenings.since(view.working[name].no, repairs)
         if reopened is None or not reopened.gathers:
             return 0.0
-        most = site.project.settings.scheduler.repair_delay_seconds
+        most = resolver.project.settings.scheduler.repair_delay_seconds
         repair_due = gathered_at(reopened.since, reopened.latest, self._repaired_at.get(name), most)
         return (repair_due - view.at).total_seconds()
 
@@ -227,11 +227,13 @@ class Scheduler:
         paced = model.interval.min == 0 and model.schedules.forwardfill is None
         return paced and last is not None and now - last < timedelta(seconds=FORWARD_PAUSE_SECONDS)
 
-    def _audit(self, site: TableResolver, view: StateView) -> None:
+    def _audit(self, resolver: TableResolver, view: StateView) -> None:
         """Once per sweep, a few tables in every round: planning does not wait for all of them."""
-        if self._auditing is None and _passed(self._audited, view.at, site.project.settings.scheduler.sweep_seconds):
+        if self._auditing is None and _passed(
+            self._audited, view.at, resolver.project.settings.scheduler.sweep_seconds
+        ):
             self._audited = view.at
-            self._auditing = iter(self.watcher.audit(site, self.state, view))
+            self._auditing = iter(self.watcher.audit(resolver, self.state, view))
             self.metrics.saw_workers(self.state.workers.alive())
         until, self._audit_waits = time.monotonic() + AUDIT_SECONDS, False
         while self._auditing is not None and not self._audit_waits and time.monotonic() < until:
@@ -244,10 +246,10 @@ class Scheduler:
                 if isinstance(problem, str):
                     log("audit", "warning", found=problem)
 
-    def _pause(self, site: TableResolver, view: StateView) -> float:
-        settings = site.project.settings.scheduler
+    def _pause(self, resolver: TableResolver, view: StateView) -> float:
+        settings = resolver.project.settings.scheduler
         slots = [(schedule.next_at - view.at).total_seconds() for schedule in view.schedules]
-        looks = [source.incremental_scan_seconds for source in site.graph.sources]
+        looks = [source.incremental_scan_seconds for source in resolver.graph.sources]
         waits = [LONGEST_PAUSE_SECONDS, self._triggers.seconds_to_sweep(view.at, settings.sweep_seconds)]
         working = self._auditing is not None and not self._audit_waits
         later = [0.0] if working else [self._later_seconds] if self._later else []

@@ -116,7 +116,7 @@ def _whole(workspace: Workspace, view: StateView, name: str, scope: IntervalSet)
 
 def _observe(workspace: Workspace, source: Source) -> None:
     view = workspace.state.views.all()
-    observer = Observer(workspace.site, workspace.engine.scanner, workspace.environ)
+    observer = Observer(workspace.resolver, workspace.engine.scanner, workspace.environ)
     for sight in observer.look((source.name,), view):
         if not isinstance(sight, Sight):
             continue
@@ -152,7 +152,7 @@ def _ranges(
     whole = EVERYTHING if within is None else within
     if row_filter is None:
         return whole
-    pin = workspace.site.pin(table.name, view)
+    pin = workspace.resolver.pin(table.name, view)
     if pin is None:
         raise UsageError(
             f"{table.name} has no rows yet, so --where cannot be evaluated",

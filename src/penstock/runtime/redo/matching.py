@@ -52,12 +52,12 @@ def _refused(why: str, _: int = 1) -> UsageError:
 
 def matching(workspace: Workspace, name: str, pin: Pin, where: str, grid: int) -> IntervalSet:
     """The cells of `grid` in which rows of the table meet the condition; rows without a position are nowhere."""
-    read = workspace.site.reading(_VIEW, name, pin)
+    read = workspace.resolver.reading(_VIEW, name, pin)
     if read.position is None:
         raise UsageError(
             f"{name} has no position: --where cannot tell which ranges hold its rows", hint="leave out --where"
         )
-    kind = position_kind(read, read.position, workspace.site.storage)
+    kind = position_kind(read, read.position, workspace.resolver.storage)
     at = as_position(PositionField(read.position.name, read.position.name, kind))
     cell = f"{at} - (({at} % {grid}) + {grid}) % {grid}" if grid > 1 else at
     sql = f"select distinct {cell} as cell from {_VIEW} where {at} is not null and (\n{condition(where)}\n)"

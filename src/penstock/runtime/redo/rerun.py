@@ -113,7 +113,7 @@ def retry(workspace: Workspace, rerun: Rerun, actor: str) -> None:
 
 
 def _matched(workspace: Workspace, model: IntervalModel, view: StateView, where: str) -> IntervalSet:
-    pin = workspace.site.pin(model.name, view)
+    pin = workspace.resolver.pin(model.name, view)
     return NOTHING if pin is None else matching(workspace, model.name, pin, where, Grid.of(model.interval).cell)
 
 

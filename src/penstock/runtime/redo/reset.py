@@ -53,7 +53,7 @@ def resettable(workspace: Workspace, model: IntervalModel) -> Resetting:
 def reset(workspace: Workspace, asked: Resetting, actor: str) -> None:
     """Empty the table in one Delta commit inside of one transaction; the lanes then build it as if it were new."""
     workspace.state.control.clear_holds(asked.model)
-    location, storage = workspace.site.table(asked.generation.location), workspace.site.storage
+    location, storage = workspace.resolver.table(asked.generation.location), workspace.resolver.storage
     for _ in range(ROUNDS):
         if _emptied(workspace, asked, actor, head_of(location, storage)):
             return
@@ -62,12 +62,12 @@ def reset(workspace: Workspace, asked: Resetting, actor: str) -> None:
 
 def _emptied(workspace: Workspace, asked: Resetting, actor: str, head: LoadedHead | None) -> bool:
     """One try on top of a head that was loaded before the lock is taken; without one it is loaded behind the lock."""
-    generation, storage = asked.generation, workspace.site.storage
+    generation, storage = asked.generation, workspace.resolver.storage
     with workspace.state.generations.resetting(generation.no, actor) as resetting:
         workspace.step("locked")
         # as it stands under the lock: others may have published since somebody was asked
         emptying = Emptying(uuid4(), asked.model, str(generation.id), resetting.covered)
-        snapshot = empty(workspace.site.table(generation.location), emptying, storage, head)
+        snapshot = empty(workspace.resolver.table(generation.location), emptying, storage, head)
         if isinstance(snapshot, HeadMoved):
             return False  # nothing was recorded, so nothing is kept
         workspace.step("emptied")

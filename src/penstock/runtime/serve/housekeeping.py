@@ -43,8 +43,10 @@ def housekeeping(workspace: Workspace, revisions: Revisions, metrics: Metrics) -
 def _prune(workspace: Workspace, revisions: Revisions, metrics: Metrics) -> None:
     state = workspace.connect()
     try:
-        site = revisions.site(state.views.all(), state.projects)
-        if site is not None and (gone := prune(state.database, site.project.settings.scheduler.retention_seconds)):
+        resolver = revisions.resolver(state.views.all(), state.projects)
+        if resolver is not None and (
+            gone := prune(state.database, resolver.project.settings.scheduler.retention_seconds)
+        ):
             log("pruned", tasks=gone)
             metrics.pruned(gone)
     finally:

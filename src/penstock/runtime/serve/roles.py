@@ -138,7 +138,9 @@ def _work(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse, role
     info = {**_info(workspace, role, own.concurrency), "globs": [g.pattern for g in own.models], "tags": list(own.tags)}
     with ExitStack() as stack:
         heartbeat = stack.enter_context(Heartbeat(workspace.connect, workspace.worker, info, lost, beaten))
-        context = AttemptContext(revisions.site, workspace.state, workspace.engine.attempts, workspace.step, heartbeat)
+        context = AttemptContext(
+            revisions.resolver, workspace.state, workspace.engine.attempts, workspace.step, heartbeat
+        )
         pool = WorkerPool(context, workspace.connect, heartbeat, own.concurrency, wakeup.wake)
         stack.callback(pool.close)
         stack.callback(workspace.engine.session.stop, quick=True)  # before the pool: it ends whatever still runs there

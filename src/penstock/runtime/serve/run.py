@@ -88,14 +88,14 @@ def observe(workspace: Workspace, progress: Progress) -> datetime:
     When that was, by the database's clock: what died before is tried again.
     """
     view = workspace.state.views.all()
-    observer = Observer(workspace.site, workspace.engine.scanner, workspace.environ)
+    observer = Observer(workspace.resolver, workspace.engine.scanner, workspace.environ)
     with closing(_seen(observer, view)) as sights:
         for seen in sights:
             if isinstance(seen, Sight):
                 keep(workspace.state.sources, seen)
                 if seen.record.error and seen.record.observed_at is not None:
                     progress.note(f"{seen.record.model}: {seen.record.error}; tables built from it are kept")
-    for problem in audit(workspace.site, workspace.state, view):
+    for problem in audit(workspace.resolver, workspace.state, view):
         if problem is not None:
             progress.note(problem)
     return view.at
@@ -106,7 +106,7 @@ def _seen(observer: Observer, view: StateView) -> Generator[Seen, None, None]:
 
     Whoever leaves before the end waits for the looks under way, and no other is begun: they use what is closed next.
     """
-    sources = [source.name for source in observer.site.graph.sources]
+    sources = [source.name for source in observer.resolver.graph.sources]
     if len(sources) == 1:
         yield from observer.look(sources, view)
         return
@@ -142,8 +142,8 @@ def _running(
     def lost(lease: Lease) -> None:
         cancel(workspace.engine.attempts, lease)
 
-    def site(view: StateView, _: Projects) -> TableResolver | None:
-        return None if superseded(workspace.project.revision, view) else workspace.site
+    def resolver(view: StateView, _: Projects) -> TableResolver | None:
+        return None if superseded(workspace.project.revision, view) else workspace.resolver
 
     def staff() -> WorkerPool:
         """Only when there is work: to find out that there is none takes no worker."""
@@ -154,7 +154,7 @@ def _running(
         info = {"pid": os.getpid(), "host": workspace.host, "role": "run", "slots": workspace.slots}
         heartbeat = stack.enter_context(Heartbeat(workspace.connect, workspace.worker, info, lost))
         context = AttemptContext(
-            site, workspace.state, workspace.engine.attempts, workspace.step, heartbeat, RETRY_PAUSE_SECONDS
+            resolver, workspace.state, workspace.engine.attempts, workspace.step, heartbeat, RETRY_PAUSE_SECONDS
         )
         pool = WorkerPool(context, workspace.connect, heartbeat, workspace.slots)
         stack.callback(pool.close)
@@ -219,12 +219,12 @@ class _Run:
             summary.failed += not dead.get(name)
 
     def _look(self) -> StateView:
-        """The view as it is after everything that can be settled without Spark."""
+        """The state as it is after everything that can be settled without Spark."""
         view = self._state.views.all(self._since)
         if superseded(self._workspace.project.revision, view):
             return view
         reconciled = reconcile(
-            self._state, self._workspace.site, own_worker=self._workspace.worker, dead_since=self._since
+            self._state, self._workspace.resolver, own_worker=self._workspace.worker, dead_since=self._since
         )
         if reconciled.took_over:
             self._progress.note(f"the rebuilt {', '.join(reconciled.took_over)} replaced the old table")

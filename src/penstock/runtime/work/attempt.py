@@ -108,7 +108,7 @@ class AttemptState(Protocol):
 class AttemptContext:
     """Everything a worker works with."""
 
-    site: Callable[[StateView, Projects], TableResolver | None]
+    resolver: Callable[[StateView, Projects], TableResolver | None]
     """The project whose tables these are; None when this process must not work on them."""
     state: AttemptState
     engine: Engine
@@ -121,64 +121,66 @@ class AttemptContext:
         return patiently(act, lambda: self.holding.holds(lease))
 
 
-def work(bench: AttemptContext, lease: Lease) -> Finished:
+def work(context: AttemptContext, lease: Lease) -> Finished:
     """Do one claimed task to its end; whatever the attempt raises is recorded as its failure."""
     began = time.monotonic()
     try:
-        return _ended(bench, lease, began)
+        return _ended(context, lease, began)
     except LeaseLostError as error:  # whatever came of it, there is nobody left to tell
         return Finished(lease.order, "lost", time.monotonic() - began, error=str(error))
 
 
-def _ended(bench: AttemptContext, lease: Lease, began: float) -> Finished:
+def _ended(context: AttemptContext, lease: Lease, began: float) -> Finished:
     try:
-        result = _attempt(bench, lease)
+        result = _attempt(context, lease)
     except LeaseLostError:
         raise
     except SparkError:  # it did not even start: a fault of this place, not of the task
-        bench.patiently(lease, lambda: bench.state.queue.hand_back(lease, "Spark did not start"))
+        context.patiently(lease, lambda: context.state.queue.hand_back(lease, "Spark did not start"))
         raise
     except BaseException as error:
         failure = contained(error)
-        if not bench.engine.session.alive:  # nothing is wrong with the task: another worker takes it over
+        if not context.engine.session.alive:  # nothing is wrong with the task: another worker takes it over
             raise SparkError("Spark ended by itself", hint="see its log; was memory short?") from error
-        return _failed(bench, lease, failure, time.monotonic() - began)
+        return _failed(context, lease, failure, time.monotonic() - began)
     if isinstance(result, Wait):
-        bench.patiently(lease, lambda: bench.state.queue.release(lease, result.reason))
+        context.patiently(lease, lambda: context.state.queue.release(lease, result.reason))
         return Finished(lease.order, "released", time.monotonic() - began, error=result.reason)
     rows = sum(chunk.rows for chunk in result.chunks)
     return Finished(lease.order, "succeeded", time.monotonic() - began, rows, result.written)
 
 
-def _attempt(bench: AttemptContext, lease: Lease) -> Commit | Wait:
-    view = bench.patiently(lease, lambda: bench.state.views.lineage(lease.order.model))
-    site = bench.patiently(lease, lambda: bench.site(view, bench.state.projects))
-    if site is None:
+def _attempt(context: AttemptContext, lease: Lease) -> Commit | Wait:
+    view = context.patiently(lease, lambda: context.state.views.lineage(lease.order.model))
+    resolver = context.patiently(lease, lambda: context.resolver(view, context.state.projects))
+    if resolver is None:
         return Wait(lease.order.model, "another revision of the project was applied meanwhile")
     generation = view.working.get(lease.order.model)
     if generation is None or generation.no != lease.generation:
         return Wait(lease.order.model, "its generation was replaced meanwhile")
     if lease.attempt > 1:
-        adopted = bench.engine.find_commit(site.table(generation.location), lease.uuid)
+        adopted = context.engine.find_commit(resolver.table(generation.location), lease.uuid)
         if adopted is not None:
-            return _accept(bench, lease, adopted)
-    model = site.graph.interval_model(lease.order.model)
-    seen = Observations(site.graph, view).observation(model)
+            return _accept(context, lease, adopted)
+    model = resolver.graph.interval_model(lease.order.model)
+    seen = Observations(resolver.graph, view).observation(model)
     decision = recheck(without_own(seen, lease.order.scope), lease.order)
     if isinstance(decision, Wait):
         return decision
-    prepared = bench.patiently(lease, lambda: _prepare(bench, site, lease, decision, generation=generation, view=view))
-    bench.step("claimed")
-    _intend(bench, lease, prepared, generation)
-    bench.step("intended")
+    prepared = context.patiently(
+        lease, lambda: _prepare(context, resolver, lease, decision, generation=generation, view=view)
+    )
+    context.step("claimed")
+    _intend(context, lease, prepared, generation)
+    context.step("intended")
     with _naming(prepared):
         try:
-            staged = bench.engine.stage(prepared, bench.step)
+            staged = context.engine.stage(prepared, context.step)
         except Exception:
-            _discard(bench, prepared)
+            _discard(context, prepared)
             raise
-        bench.step("staged")
-        return _publish(bench, lease, staged)
+        context.step("staged")
+        return _publish(context, lease, staged)
 
 
 @contextmanager
@@ -192,37 +194,43 @@ def _naming(prepared: Job) -> Iterator[None]:
         raise
 
 
-def _intend(bench: AttemptContext, lease: Lease, prepared: Job, generation: Generation) -> None:
+def _intend(context: AttemptContext, lease: Lease, prepared: Job, generation: Generation) -> None:
     staging = f"{lease.uuid}/{lease.attempt}"
     base = generation.accepted_snapshot
-    bench.patiently(lease, lambda: bench.state.attempts.intend(lease, prepared.frontier, base, staging))
+    context.patiently(lease, lambda: context.state.attempts.intend(lease, prepared.frontier, base, staging))
 
 
 def _prepare(
-    bench: AttemptContext, site: TableResolver, lease: Lease, order: Order, *, generation: Generation, view: StateView
+    context: AttemptContext,
+    resolver: TableResolver,
+    lease: Lease,
+    order: Order,
+    *,
+    generation: Generation,
+    view: StateView,
 ) -> Job:
     """The job of an order that was just found to be ready; its inputs may be others than when it was planned."""
     known: dict[Interval, Digest] = {}
     if generation.covered & order.scope:
-        for record in bench.state.history.covers(generation.no, order.scope):
+        for record in context.state.history.covers(generation.no, order.scope):
             if record.digest is not None and record.left.covers(record.interval):
                 known[record.interval] = Digest(*record.digest)
-    pins = readable(site, order, view)
+    pins = readable(resolver, order, view)
     wanted = Wanted(order=order, pins=pins, now=int(view.at.timestamp()))
-    return job(site, wanted, generation, task=lease.uuid, attempt=lease.attempt, digests=known)
+    return job(resolver, wanted, generation, task=lease.uuid, attempt=lease.attempt, digests=known)
 
 
-def _publish(bench: AttemptContext, lease: Lease, staged: Staged) -> Commit:
+def _publish(context: AttemptContext, lease: Lease, staged: Staged) -> Commit:
     """Publish under the generation's lock; when the files moved meanwhile, keep other rows and try again."""
     try:
         for _ in range(PUBLISH_ROUNDS):
-            outcome = bench.patiently(lease, _Publishing(bench, lease, staged))
+            outcome = context.patiently(lease, _Publishing(context, lease, staged))
             if isinstance(outcome, Commit):
-                bench.step("published")
-                _clear(bench, lease, staged, outcome)
-                _sum_up(bench, staged)
+                context.step("published")
+                _clear(context, lease, staged, outcome)
+                _sum_up(context, staged)
                 return outcome
-            staged = bench.engine.restage(staged, bench.step)
+            staged = context.engine.restage(staged, context.step)
         raise ConflictError(
             f"{lease.order.model}: the table changed {PUBLISH_ROUNDS} times while the attempt tried to publish",
             hint="is another program writing to it?",
@@ -232,26 +240,26 @@ def _publish(bench: AttemptContext, lease: Lease, staged: Staged) -> Commit:
         raise
 
 
-def _clear(bench: AttemptContext, lease: Lease, staged: Staged, commit: Commit) -> None:
+def _clear(context: AttemptContext, lease: Lease, staged: Staged, commit: Commit) -> None:
     """Remove what was staged and is no part of the commit, as far as no attempt of the task can publish it any more."""
     if commit.adopted:  # by whose files the commit does not say
         return
     if not commit.written:  # what is in the log would stop no other attempt: it may still commit its files
-        _discard(bench, staged.job)
+        _discard(context, staged.job)
     elif lease.attempt > 1:
-        _discard(bench, staged.job, others=True)
+        _discard(context, staged.job, others=True)
 
 
-def _discard(bench: AttemptContext, prepared: Job, *, others: bool = False) -> None:
+def _discard(context: AttemptContext, prepared: Job, *, others: bool = False) -> None:
     try:
-        bench.engine.discard(prepared, others=others)
+        context.engine.discard(prepared, others=others)
     except BaseException as error:  # the outcome counts; what is left behind is removed when it is old
         log("discard_failed", "warning", error=contained(error).message)
 
 
-def _sum_up(bench: AttemptContext, staged: Staged) -> None:
+def _sum_up(context: AttemptContext, staged: Staged) -> None:
     try:
-        bench.engine.checkpoint(staged.job.location)
+        context.engine.checkpoint(staged.job.location)
     except BaseException as error:  # it is published: whoever publishes next tries again
         log("checkpoint_failed", "warning", error=contained(error).message)
 
@@ -260,14 +268,14 @@ def _sum_up(bench: AttemptContext, staged: Staged) -> None:
 class _Publishing:
     """One publication, which may be called again when its answer was lost."""
 
-    bench: AttemptContext
+    context: AttemptContext
     lease: Lease
     staged: Staged
     outcome: Commit | None = None
 
     def __call__(self) -> Commit | FileSetChanged:
         for _ in range(LOAD_ROUNDS):
-            ready = self.bench.engine.prepared(self.staged)
+            ready = self.context.engine.prepared(self.staged)
             if not isinstance(ready, Staged):
                 return ready
             outcome = self._once(ready)
@@ -278,18 +286,18 @@ class _Publishing:
         return outcome
 
     def _once(self, staged: Staged) -> Commit | FileSetChanged | HeadMoved:
-        bench, lease = self.bench, self.lease
-        if self.outcome is not None and _accepted(bench.state.attempts, lease):
+        context, lease = self.context, self.lease
+        if self.outcome is not None and _accepted(context.state.attempts, lease):
             return self.outcome
-        with bench.state.attempts.publishing(lease) as publication:
-            bench.step("locked")
-            bench.holding.require(lease)
-            outcome = bench.engine.publish(staged, bench.step)
+        with context.state.attempts.publishing(lease) as publication:
+            context.step("locked")
+            context.holding.require(lease)
+            outcome = context.engine.publish(staged, context.step)
             if not isinstance(outcome, Commit):
                 return outcome
             self.outcome = outcome
             publication.record(outcome, _spent(staged, outcome), _strategy(staged.job), staged.warnings)
-            bench.step("recorded")
+            context.step("recorded")
         return outcome
 
 
@@ -304,19 +312,19 @@ def _accepted(attempts: Attempts, lease: Lease) -> bool:
     return ended is not None and ended.outcome == "succeeded"
 
 
-def _accept(bench: AttemptContext, lease: Lease, commit: Commit) -> Commit:
+def _accept(context: AttemptContext, lease: Lease, commit: Commit) -> Commit:
     """Record what an earlier attempt of the same task committed before its worker was lost."""
     asked = False
 
     def act() -> Commit:
         nonlocal asked
-        if not asked or not _accepted(bench.state.attempts, lease):
+        if not asked or not _accepted(context.state.attempts, lease):
             asked = True
-            with bench.state.attempts.publishing(lease) as publication:
+            with context.state.attempts.publishing(lease) as publication:
                 publication.record(commit, Cost(), "adopted", ())
         return commit
 
-    return bench.patiently(lease, act)
+    return context.patiently(lease, act)
 
 
 def _strategy(prepared: Job) -> str:
@@ -325,15 +333,15 @@ def _strategy(prepared: Job) -> str:
     return "widened" if len(prepared.renderings) < len(prepared.chunks) else "union"
 
 
-def _failed(bench: AttemptContext, lease: Lease, error: PenstockError, seconds: float) -> Finished:
+def _failed(context: AttemptContext, lease: Lease, error: PenstockError, seconds: float) -> Finished:
     log("failed", "debug", error=str(error), cause=None if error.__cause__ is None else repr(error.__cause__))
     failure = error if isinstance(error, AttemptError) else _as_attempt_error(error)
     text = failure.message if failure.hint is None else f"{failure.message}\n{failure.hint}"
     cost = Cost(spark_jobs=failure.spark_jobs, seconds=seconds)
-    outcome = bench.patiently(
+    outcome = context.patiently(
         lease,
-        lambda: bench.state.queue.fail(
-            lease, failure.error_class, text, cost, bench.most_pause_seconds, divisible=failure.divisible
+        lambda: context.state.queue.fail(
+            lease, failure.error_class, text, cost, context.most_pause_seconds, divisible=failure.divisible
         ),
     )
     return Finished(lease.order, outcome, seconds, error=text)

@@ -31,19 +31,19 @@ class Wanted:
     """What templates see as the time of the task."""
 
 
-def readable(site: TableResolver, order: Order, view: StateView, *, serving: bool = False) -> Frontier:
+def readable(resolver: TableResolver, order: Order, view: StateView, *, serving: bool = False) -> Frontier:
     """The inputs of an order at the snapshots that `view` knows; an absent group gives its first member's columns."""
-    model = site.graph.interval_model(order.model)
+    model = resolver.graph.interval_model(order.model)
     names = [choice or group[0].model for group, choice in zip(model.dependencies, order.choices, strict=True)]
-    return {name: pin for name in names if (pin := site.pin(name, view, serving=serving))}
+    return {name: pin for name in names if (pin := resolver.pin(name, view, serving=serving))}
 
 
 def renderings(
-    site: TableResolver, wanted: Wanted, spelling: Spelling = lambda read: read.view
+    resolver: TableResolver, wanted: Wanted, spelling: Spelling = lambda read: read.view
 ) -> tuple[Rendering, ...]:
     """One SELECT per chunk, or one for many of them where that provably gives the same rows."""
-    model, chunks = site.graph.interval_model(wanted.order.model), wanted.order.chunks
-    queries = _Queries(site, model, wanted, spelling)
+    model, chunks = resolver.graph.interval_model(wanted.order.model), wanted.order.chunks
+    queries = _Queries(resolver, model, wanted, spelling)
     if len(chunks) > 1 and model.widens:
         shared = queries.shared() if model.tagged else (queries.alone(0, wanted.order.scope.parts),)
         if shared is not None:
@@ -64,16 +64,16 @@ def shares(chunks: Sequence[Interval]) -> tuple[tuple[Interval, ...], ...]:
 class _Queries:
     """Writes the queries of one order."""
 
-    site: TableResolver
+    resolver: TableResolver
     model: IntervalModel
     wanted: Wanted
     spelling: Spelling
 
     def alone(self, number: int, intervals: tuple[Interval, ...]) -> Rendering:
-        relations = _Relations(self.site, self.model, self.wanted.pins, intervals, f"penstock_in_{number}")
+        relations = _Relations(self.resolver, self.model, self.wanted.pins, intervals, f"penstock_in_{number}")
         sql = render(
             self.model,
-            self.site.project,
+            self.resolver.project,
             bounds=Interval(intervals[0].start, intervals[-1].end),
             choices=self.wanted.order.choices,
             ref=lambda use: self.spelling(relations.read(use)),
@@ -99,10 +99,10 @@ class _Queries:
         from penstock.project.queries.sharing import Share, shared
 
         prefix = f"penstock_in_{number}"
-        relations = _Relations(self.site, self.model, self.wanted.pins, chunks, prefix, tagged=True)
+        relations = _Relations(self.resolver, self.model, self.wanted.pins, chunks, prefix, tagged=True)
         sql = render_shared(
             self.model,
-            self.site.project,
+            self.resolver.project,
             choices=self.wanted.order.choices,
             ref=lambda use: self.spelling(relations.read(use)),
             task_start=self.wanted.now,
@@ -117,7 +117,7 @@ class _Queries:
 class _Relations:
     """Hands out one view per use of an input within one rendering."""
 
-    site: TableResolver
+    resolver: TableResolver
     model: IntervalModel
     pins: Frontier
     intervals: tuple[Interval, ...]
@@ -135,7 +135,7 @@ class _Relations:
         before, after = self._looks(use.model)
         near = IntervalSet.of((interval.start - before, interval.end + after) for interval in self.intervals)
         window = NOTHING if use.absent else None if use.all else near
-        read = self.site.reading(f"{self.prefix}_{len(self.reads)}", use.model, pin, window)
+        read = self.resolver.reading(f"{self.prefix}_{len(self.reads)}", use.model, pin, window)
         if self.tagged and read.window is not None and not use.all:
             read = replace(read, tags=Tags(self.intervals, before, after))
         self.reads.append(read)
@@ -152,7 +152,7 @@ def looks_beyond(model: IntervalModel) -> bool:
 
 
 def job(
-    site: TableResolver,
+    resolver: TableResolver,
     wanted: Wanted,
     generation: Generation,
     *,
@@ -161,16 +161,16 @@ def job(
     digests: Mapping[Interval, Digest],
 ) -> Job:
     """What the engine is to compute, and for whom."""
-    model = site.graph.interval_model(wanted.order.model)
+    model = resolver.graph.interval_model(wanted.order.model)
     column = position_column(model)
     if column is None:
         raise TypeError(f"the interval model {model.name} has no position")
     return Job(
         model=model.name,
-        location=site.table(generation.location),
+        location=resolver.table(generation.location),
         position=column,
         chunks=wanted.order.chunks,
-        renderings=renderings(site, wanted),
+        renderings=renderings(resolver, wanted),
         cut=looks_beyond(model),
         frontier={name: wanted.pins[name] for name in wanted.order.choices if name in wanted.pins},
         task=task,

@@ -51,7 +51,7 @@ class Worker:
     metrics: Metrics
     turned: Callable[..., None]
     """Called after every turn with whether the database answered."""
-    _site: TableResolver | None = None
+    _resolver: TableResolver | None = None
     _seen_at: float | None = None
     _scouts: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "penstock-scout"))
     _scan: Future[None] | None = None
@@ -76,16 +76,16 @@ class Worker:
     def turn(self) -> int:
         """Put away what has ended and fill the free places; how many tasks were begun."""
         self.tidy()
-        site = self._current()
-        if site is None:
+        resolver = self._current()
+        if resolver is None:
             return 0
         began = 0
-        while names := self._claimable(site):
+        while names := self._claimable(resolver):
             lease = self.pool.claim(self.workspace.worker, names)
             if lease is None:
                 break
             began += 1
-        self._look_for_scans(site)
+        self._look_for_scans(resolver)
         return began
 
     def tidy(self) -> None:
@@ -107,26 +107,26 @@ class Worker:
                 log("state_unreachable", "warning", error=error.message)
         self._scouts.shutdown(wait=False, cancel_futures=True)
 
-    def _claimable(self, site: TableResolver) -> frozenset[str]:
+    def _claimable(self, resolver: TableResolver) -> frozenset[str]:
         running = [lease.order.model for lease in self.pool.leases]
-        return self.selection.claimable(site.graph.interval_models, running)
+        return self.selection.claimable(resolver.graph.interval_models, running)
 
     def _current(self) -> TableResolver | None:
         """The applied project; asked for now and then, and by every attempt again."""
-        if self._site is None or self._seen_at is None or time.monotonic() - self._seen_at > REVISION_SECONDS:
-            revision, known = self.state.projects.active_revision(), self._site and self._site.project.revision
+        if self._resolver is None or self._seen_at is None or time.monotonic() - self._seen_at > REVISION_SECONDS:
+            revision, known = self.state.projects.active_revision(), self._resolver and self._resolver.project.revision
             if revision != known or self._seen_at is None:
-                self._site = self.revisions.site(self.state.views.all(), self.state.projects)
+                self._resolver = self.revisions.resolver(self.state.views.all(), self.state.projects)
                 self._tell_revision()
             self._seen_at = time.monotonic()
-        return self._site
+        return self._resolver
 
     def _tell_revision(self) -> None:
-        if self._site is None:
+        if self._resolver is None:
             log("nothing_applied", "warning", hint="penstock apply stores a project for workers to work on")
             return
-        mine = sum(self.selection.matches(model) for model in self._site.graph.interval_models)
-        log("revision", "info" if mine else "warning", revision=self._site.project.revision[:12], models=mine)
+        mine = sum(self.selection.matches(model) for model in self._resolver.graph.interval_models)
+        log("revision", "info" if mine else "warning", revision=self._resolver.project.revision[:12], models=mine)
 
     def _report(self, lease: Lease, result: Finished) -> None:
         self.metrics.task_ended(result)
@@ -144,19 +144,19 @@ class Worker:
             error=result.error,
         )
 
-    def _look_for_scans(self, site: TableResolver) -> None:
+    def _look_for_scans(self, resolver: TableResolver) -> None:
         """Sources that no log describes are measured by Spark, which a scheduler has not."""
         if self._scan is not None and not self._scan.done():
             return
-        names = self.state.sources.claim_scans([source.name for source in site.graph.sources])
+        names = self.state.sources.claim_scans([source.name for source in resolver.graph.sources])
         if names:
-            self._scan = self._scouts.submit(self._scanned, site, names)
+            self._scan = self._scouts.submit(self._scanned, resolver, names)
 
-    def _scanned(self, site: TableResolver, names: frozenset[str]) -> None:
+    def _scanned(self, resolver: TableResolver, names: frozenset[str]) -> None:
         try:
             with closing(self.workspace.connect()) as state:
                 view = state.views.all()
-                observer = Observer(site, self.workspace.engine.scanner, self.workspace.environ)
+                observer = Observer(resolver, self.workspace.engine.scanner, self.workspace.environ)
                 for sight in observer.look(names, view):
                     if isinstance(sight, Sight):
                         keep(state.sources, sight)
