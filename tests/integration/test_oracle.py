@@ -56,8 +56,8 @@ class Trial:
 
     def look(self) -> None:
         observer, view = MemoryObserver(self.engine), self.state.views.all()
-        for sight in observer.look(self.resolver, ["raw.numbers"], view):
-            keep(self.state.sources, sight)
+        for observation in observer.look(self.resolver, ["raw.numbers"], view):
+            keep(self.state.sources, observation)
         assert observer.audit(self.resolver, self.state, view) == ()
 
     def work(self, step: Step = no_step) -> int:
@@ -216,8 +216,8 @@ def test_a_served_snapshot_that_is_gone_is_seen(built: Trial) -> None:
 def test_a_change_that_nobody_was_told_of_is_seen(built: Trial) -> None:
     built.land(13)
     view = built.state.views.all()
-    for sight in MemoryObserver(built.engine).look(built.resolver, ["raw.numbers"], view):
-        keep(built.state.sources, replace(sight, changed=UNCHANGED))
+    for observation in MemoryObserver(built.engine).look(built.resolver, ["raw.numbers"], view):
+        keep(built.state.sources, replace(observation, changed=UNCHANGED))
     assert built.work() == 0
     assert any(text.startswith("t.copy") and "raw.numbers has changed since" in text for text in built.violations())
 

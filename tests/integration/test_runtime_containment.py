@@ -32,7 +32,7 @@ from penstock.runtime.serve import roles
 from penstock.runtime.serve import run as running
 from penstock.runtime.work import attempt as work
 from penstock.runtime.work import heartbeat
-from penstock.runtime.work.jobs import Wanted
+from penstock.runtime.work.jobs import ChunksAtInputs
 from penstock.values.records import StateView
 from penstock.values.tasks import Commit
 
@@ -127,7 +127,7 @@ def hostile(trial: Deployment, monkeypatch: pytest.MonkeyPatch, request: pytest.
     trial.engine = engine = Throwing()
     rendered = work.job
 
-    def job(resolver: object, wanted: Wanted, *rest: object, **more: object) -> Job:
+    def job(resolver: object, wanted: ChunksAtInputs, *rest: object, **more: object) -> Job:
         engine.throw(wanted.order.model, "render")
         return rendered(resolver, wanted, *rest, **more)  # type: ignore[arg-type]
 

@@ -15,7 +15,7 @@ from penstock.engine.observe import changes
 from penstock.engine.observe import file_rows as touched
 from penstock.planner.change import source_changes
 from penstock.planner.change.source_changes import judged
-from penstock.runtime.observe.sources import Observer, Sight
+from penstock.runtime.observe.sources import Observer, SourceObservation
 from penstock.runtime.redo.rerun import record, request
 from penstock.runtime.work import attempt as work
 from penstock.values.changes import UNCHANGED, Changed
@@ -174,9 +174,9 @@ def test_older_files_of_the_same_table_are_everything(trial: Deployment, tmp_pat
     shutil.copytree(kept, trial.landing("numbers"))
     with trial.opened() as workspace:
         view = workspace.state.views.all()
-        (sight,) = Observer(workspace.resolver, None, workspace.environ).look(["raw.numbers"], view)
-    assert isinstance(sight, Sight)
-    assert (sight.record.snapshot, sight.changed.ranges) == (0, EVERYTHING)
+        (observation,) = Observer(workspace.resolver, None, workspace.environ).look(["raw.numbers"], view)
+    assert isinstance(observation, SourceObservation)
+    assert (observation.record.snapshot, observation.changed.ranges) == (0, EVERYTHING)
 
 
 # retention
@@ -317,10 +317,10 @@ def test_rows_that_a_vector_hides_at_the_old_end_have_expired(copied: Deployment
     with copied.opened() as workspace:
         view = workspace.state.views.all()
         known = view.sources["raw.numbers"]
-        (sight,) = Observer(workspace.resolver, None, workspace.environ).look(["raw.numbers"], view)
-    assert isinstance(sight, Sight)
-    assert (known.snapshot, sight.record.snapshot, sight.record.expired_pos) == (0, 2, 50)
-    assert sight.changed.ranges == ranges((50, 60), (77, 78))
+        (observation,) = Observer(workspace.resolver, None, workspace.environ).look(["raw.numbers"], view)
+    assert isinstance(observation, SourceObservation)
+    assert (known.snapshot, observation.record.snapshot, observation.record.expired_pos) == (0, 2, 50)
+    assert observation.changed.ranges == ranges((50, 60), (77, 78))
 
 
 def deleted(*parts: tuple[int, int], first: int | None, perhaps: tuple[int, int] = (0, 0)) -> changes.CommitChanges:

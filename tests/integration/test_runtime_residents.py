@@ -53,7 +53,7 @@ def applied(trial: Deployment) -> None:
         apply(workspace)
 
 
-def family(trial: Deployment, child: str = "interval: 10") -> None:
+def split_failures(trial: Deployment, child: str = "interval: 10") -> None:
     trial.model("parent", "select n, value from {{ ref('raw.events') }}")
     trial.model("child", "select n, value + 1 as value from {{ ref('t.parent') }}", child)
 
@@ -63,7 +63,7 @@ DAILY = 'interval: 10\nschedules: {forwardfill: "@every 1d", backfill: "@every 1
 
 def test_b3_a_child_with_a_one_day_schedule_starts_on_its_parents_commit_ten_times(trial: Deployment) -> None:
     settings(trial, "scheduler: {sweep: 10 days}\n")
-    family(trial, DAILY)
+    split_failures(trial, DAILY)
     applied(trial)
     with everything(trial):
         for turn in range(1, 11):
@@ -77,7 +77,7 @@ def test_b3_control_without_the_look_at_parents_the_child_waits_for_its_slot(
 ) -> None:
     monkeypatch.setattr(triggers, "_offers", lambda _: None)
     settings(trial, "scheduler: {sweep: 10 days}\n")
-    family(trial, DAILY)
+    split_failures(trial, DAILY)
     applied(trial)
     with everything(trial):
         trial.land("events", range(10))
@@ -160,7 +160,7 @@ def test_a_rebuilt_model_takes_over_while_running(trial: Deployment) -> None:
 
 def test_an_idle_process_is_woken_to_stop(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for a heartbeat, a turn or a round: none of them would come before the test gives up."""
-    family(trial)
+    split_failures(trial)
     applied(trial)
     with everything(trial) as resident:
         until(trial, lambda view: "raw.events" in view.sources)
@@ -208,7 +208,7 @@ def test_a_running_task_is_finished_before_its_worker_stops(trial: Deployment) -
 
 
 def test_a_paused_model_waits_and_goes_on_when_resumed(trial: Deployment) -> None:
-    family(trial)
+    split_failures(trial)
     applied(trial)
     with trial.opened() as workspace:
         workspace.state.control.pause("t.child", "test")

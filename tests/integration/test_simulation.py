@@ -26,7 +26,7 @@ from penstock.planner.change.source_changes import SourceChanges
 from penstock.runtime.work import attempt as work
 from penstock.state import views
 from penstock.state.progress import attempts, invalidations
-from penstock.state.progress.folding import Fold
+from penstock.state.progress.folding import CoverageTotal
 from penstock.state.progress.publication import Publication
 from penstock.state.queue import queue
 from penstock.values.changes import UNCHANGED
@@ -70,7 +70,7 @@ def _no_fence(patch: pytest.MonkeyPatch) -> None:
 def _hull(patch: pytest.MonkeyPatch) -> None:
     read = views._holding
 
-    def filled(head: GenerationHead, fold: Fold) -> Generation:
+    def filled(head: GenerationHead, fold: CoverageTotal) -> Generation:
         found = read(head, fold)
         edges = found.covered.edges
         return replace(found, covered=IntervalSet((edges[0], edges[-1])) if edges else found.covered)

@@ -18,7 +18,6 @@ from deltalake import write_deltalake
 from deployment import Deployment
 from object_store import ObjectStore, object_store
 
-from penstock.engine.log.glance import goes_on
 from penstock.engine.log.handle import (
     FeatureUnsupported,
     SnapshotGone,
@@ -28,6 +27,7 @@ from penstock.engine.log.handle import (
     commits,
     open_table,
 )
+from penstock.engine.log.newer_commits import goes_on
 from penstock.engine.log.storage import place, read_text
 from penstock.engine.log.store_client import StoreClient
 from penstock.engine.observe.changes import log_changes

@@ -30,7 +30,7 @@ from penstock.runtime.observe import source_watcher
 from penstock.runtime.observe import sources as observing
 from penstock.runtime.observe.audit import STILL_LOOKING, Audited
 from penstock.runtime.observe.source_watcher import BackgroundWatcher
-from penstock.runtime.observe.sources import Observer, Seen, Sight, keep
+from penstock.runtime.observe.sources import Observer, Seen, SourceObservation, keep
 from penstock.runtime.place.workspace import Workspace, apply
 from penstock.runtime.process.pool import Pool
 from penstock.runtime.process.progress import Silent
@@ -246,7 +246,7 @@ def test_a_run_looks_at_all_sources_side_by_side(trial: Deployment, monkeypatch:
     together = threading.Barrier(3)
     look = Observer._slices
 
-    def meeting(self: Observer, *given: Any) -> Iterator[Sight]:
+    def meeting(self: Observer, *given: Any) -> Iterator[SourceObservation]:
         together.wait(30)  # broken, if one waits for another
         return look(self, *given)
 
@@ -285,7 +285,7 @@ def test_a_run_that_ends_early_waits_for_the_looks_under_way(
         failed.set()
         raise ZeroDivisionError
 
-    def looking(self: Observer, source: Source, *given: Any) -> Iterator[Sight]:
+    def looking(self: Observer, source: Source, *given: Any) -> Iterator[SourceObservation]:
         if not next(first, False):
             begun.append(source.name)
             failed.wait(30)
@@ -364,10 +364,10 @@ def test_who_fails_leaves_its_place_to_another(monkeypatch: pytest.MonkeyPatch) 
 # in slices
 
 
-def looked(workspace: Workspace, seconds: float = 1e9) -> Iterator[Sight]:
+def looked(workspace: Workspace, seconds: float = 1e9) -> Iterator[SourceObservation]:
     observer = Observer(workspace.resolver, None, workspace.environ)
     for seen in observer.look(["raw.numbers"], workspace.state.views.all(), seconds):
-        assert isinstance(seen, Sight)
+        assert isinstance(seen, SourceObservation)
         yield seen
 
 
@@ -390,11 +390,11 @@ def test_a_long_log_is_walked_in_slices_and_each_that_was_kept_is_not_walked_aga
             assert source(workspace).snapshot == upto
         slices.close()  # as a process that is killed here
         rest = list(looked(workspace))
-        assert [sight.record.snapshot for sight in rest] == [6, 7]
-        assert [sight.more for sight in rest] == [True, False]
-        assert [sight.changed.ranges for sight in rest] == [ranges((4, 6)), ranges((6, 7))]
-        for sight in rest:
-            keep(workspace.state.sources, sight)
+        assert [observation.record.snapshot for observation in rest] == [6, 7]
+        assert [observation.has_newer for observation in rest] == [True, False]
+        assert [observation.changed.ranges for observation in rest] == [ranges((4, 6)), ranges((6, 7))]
+        for observation in rest:
+            keep(workspace.state.sources, observation)
     assert trial.run().failed == 0
     assert trial.rows("copy") == sorted([(n, n * 7) for n in range(10)] + [(n, n * 9) for n in range(7)])
 
@@ -423,8 +423,8 @@ def test_a_look_ends_after_its_time_and_says_that_there_is_more(
     for n in range(7):
         trial.land("numbers", [n], factor=9)
     with trial.opened() as workspace:
-        (sight,) = looked(workspace, seconds=0)
-        assert (sight.record.snapshot, sight.more) == (2, True)
+        (observation,) = looked(workspace, seconds=0)
+        assert (observation.record.snapshot, observation.has_newer) == (2, True)
 
 
 # only where something moved
@@ -452,7 +452,7 @@ class Watch:
         self.wait()
         found += self.watcher.look(self.workspace.resolver, (), view)
         for seen in found:
-            if isinstance(seen, Sight):
+            if isinstance(seen, SourceObservation):
                 keep(self.workspace.state.sources, seen)
         self.due()
         return found
@@ -499,7 +499,7 @@ def test_a_source_at_rest_is_not_looked_at_and_a_commit_is_seen_at_a_glance(tria
     assert watch.woken
     assert watch.due() == {"raw.numbers"}
     (seen,) = watch.look()
-    assert isinstance(seen, Sight)
+    assert isinstance(seen, SourceObservation)
     assert seen.record.snapshot == 1
 
 
@@ -521,7 +521,7 @@ def test_a_table_that_was_replaced_by_one_with_as_many_commits_or_by_nothing_is_
     act(trial)
     watch.glance()
     (seen,) = watch.look()
-    assert isinstance(seen, Sight)
+    assert isinstance(seen, SourceObservation)
     assert seen.record.error is not None or seen.record.table_id != known.table_id
 
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from penstock.errors import ErrorClass, LeaseLostError
-from penstock.planner.policy.retry import MOST_PARTS_ALIKE, Die, Ending, Family, Retry, Split, next_step
+from penstock.planner.policy.retry import MOST_PARTS_ALIKE, Die, Ending, Retry, Split, SplitFailures, next_step
 from penstock.state.database.statements import statements
 from penstock.state.store import State
 from penstock.values.intervals import NOTHING, ranges
@@ -62,11 +62,11 @@ def test_an_engine_failure_is_tried_again_with_growing_pauses_until_the_budget_i
 
 
 def test_a_part_has_no_more_tries_than_its_batch_has_left() -> None:
-    assert isinstance(next_step(endings("engine"), 1, 4, Random(1), Family(2, 2)), Retry)
-    assert isinstance(next_step(endings("engine"), 1, 4, Random(1), Family(4, 4)), Die)
-    assert next_step(endings("engine"), 2, 4, Random(1), Family(4, 4)) == Split()
-    assert isinstance(next_step(endings("lost"), 1, 4, Random(1), Family(4, 4)), Retry)
-    assert isinstance(next_step(endings("engine"), 2, 4, Random(1), Family(4, MOST_PARTS_ALIKE)), Die)
+    assert isinstance(next_step(endings("engine"), 1, 4, Random(1), SplitFailures(2, 2)), Retry)
+    assert isinstance(next_step(endings("engine"), 1, 4, Random(1), SplitFailures(4, 4)), Die)
+    assert next_step(endings("engine"), 2, 4, Random(1), SplitFailures(4, 4)) == Split()
+    assert isinstance(next_step(endings("lost"), 1, 4, Random(1), SplitFailures(4, 4)), Retry)
+    assert isinstance(next_step(endings("engine"), 2, 4, Random(1), SplitFailures(4, MOST_PARTS_ALIKE)), Die)
 
 
 def test_pauses_have_jitter_and_a_longest_one() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.state.database.statements import statements
 from penstock.state.progress import folding
-from penstock.state.progress.folding import Fold
+from penstock.state.progress.folding import CoverageTotal
 from penstock.state.progress.invalidations import find_stale
 from penstock.state.pruning import prune
 from penstock.values.intervals import EVERYTHING, NOTHING, IntervalSet, ranges
@@ -45,7 +45,7 @@ class History:
     generation: int
     rows: list[tuple[int, str, range, bool]] = field(default_factory=list)
     """(id, kind, positions, whether it is old)"""
-    known: list[Fold] = field(default_factory=list)
+    known: list[CoverageTotal] = field(default_factory=list)
 
     def scope(self) -> tuple[int, int]:
         start = self.dice.randrange(0, 30)
@@ -142,7 +142,7 @@ def answers(history: History) -> list[object]:
     def hit(frontier: Frontier) -> bool:
         return frontier["raw.events"].snapshot == 1
 
-    folds = [folding.read(state.database, [no], {no: one})[no] for one in (Fold(), *history.known)]
+    folds = [folding.read(state.database, [no], {no: one})[no] for one in (CoverageTotal(), *history.known)]
     folds.append(folding.read(state.database, [no], {})[no])
     scopes: list[IntervalSet] = [EVERYTHING]
     for _ in range(5):

@@ -14,7 +14,7 @@ from penstock.errors import ConflictError, LeaseLostError, StateError
 from penstock.planner.change.coverage import invalidated, published
 from penstock.state.database.statements import statements
 from penstock.state.progress import invalidations
-from penstock.state.progress.folding import Fold, SignedRun, extended
+from penstock.state.progress.folding import CoverageEntries, CoverageTotal, extended
 from penstock.state.progress.publication import Publication
 from penstock.values.intervals import NOTHING, Interval, IntervalSet, ranges
 from penstock.values.tasks import ChunkResult, Lease
@@ -413,15 +413,15 @@ rows = st.lists(
 def test_folding_in_any_two_steps_is_folding_at_once(
     first: list[tuple[str, int, int]], second: list[tuple[str, int, int]]
 ) -> None:
-    def signed(items: list[tuple[str, int, int]], begin: int) -> list[SignedRun]:
+    def signed(items: list[tuple[str, int, int]], begin: int) -> list[CoverageEntries]:
         return [
-            SignedRun(1, begin + i, kind, ranges((start, start + size)))  # type: ignore[arg-type]
+            CoverageEntries(1, begin + i, kind, ranges((start, start + size)))  # type: ignore[arg-type]
             for i, (kind, start, size) in enumerate(items)
         ]
 
     early, late = signed(first, 1), signed(second, 100)
-    at_once = extended(Fold(), [*early, *late])
-    assert extended(extended(Fold(), early), late) == at_once
+    at_once = extended(CoverageTotal(), [*early, *late])
+    assert extended(extended(CoverageTotal(), early), late) == at_once
     held = dict.fromkeys(range(20), "")
     for row in (*early, *late):
         for p in range(row.ranges.edges[0], row.ranges.edges[1]):

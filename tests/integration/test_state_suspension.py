@@ -9,7 +9,7 @@ from observations import record
 
 from penstock.errors import ErrorClass
 from penstock.planner.policy.breaker import MOST_ALIKE
-from penstock.planner.policy.retry import MOST_PARTS_ALIKE, Family
+from penstock.planner.policy.retry import MOST_PARTS_ALIKE, SplitFailures
 from penstock.state.database.statements import statements
 from penstock.state.queue import failure
 from penstock.values.changes import Changed
@@ -122,7 +122,7 @@ def test_storage_that_fails_nearly_everywhere_is_not_isolated_chunk_by_chunk(sto
 def test_control_without_looking_at_the_family_every_chunk_is_tried(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failure, "_family", lambda *_: Family())
+    monkeypatch.setattr(failure, "_family", lambda *_: SplitFailures())
     assert far_and_wide(story) > 300
 
 
@@ -167,7 +167,7 @@ def test_storage_that_fails_everywhere_costs_the_tries_of_one_task_and_three_chu
 def test_control_parts_with_tries_of_their_own_would_take_them_all(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failure, "_family", lambda *_: Family())
+    monkeypatch.setattr(failure, "_family", lambda *_: SplitFailures())
     story.execute("update model set retries = 2")
     story.enqueue(story.order(*BATCH))
     assert fail_all(story, "engine", "cannot read s3://bucket/{}") == 16

@@ -13,9 +13,9 @@ from deployment import Deployment
 
 from penstock.engine.log import handle
 from penstock.engine.log.storage import Storage
-from penstock.engine.spark.only_spark import ForeignSeen
+from penstock.engine.spark.delta_through_spark import SparkTableState
 from penstock.errors import SourceError
-from penstock.runtime.observe.sources import NeedsSpark, Observer, Seen, Sight, keep
+from penstock.runtime.observe.sources import NeedsSpark, Observer, Seen, SourceObservation, keep
 from penstock.runtime.place.workspace import Workspace
 from penstock.values.changes import Changed, CommitChanges, LogChanges
 from penstock.values.intervals import EVERYTHING, IntervalSet, ranges
@@ -28,11 +28,11 @@ NEWER = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["later
 class Spark:
     """Answers as Spark would, and how often it was asked."""
 
-    seen: ForeignSeen
+    seen: SparkTableState
     feed: LogChanges | None = None
     asked: list[object] = field(default_factory=list)
 
-    def foreign_seen(self, location: str, position: object) -> ForeignSeen:
+    def foreign_seen(self, location: str, position: object) -> SparkTableState:
         self.asked.append("seen")
         return self.seen
 
@@ -52,13 +52,13 @@ class Trial:
     def look(self, *, spark: bool = True) -> Seen:
         observer = Observer(self.workspace.resolver, self.spark if spark else None, self.workspace.environ)  # type: ignore[arg-type]
         (seen,) = observer.look(["raw.numbers"], self.workspace.state.views.all())
-        if isinstance(seen, Sight):
+        if isinstance(seen, SourceObservation):
             keep(self.workspace.state.sources, seen)
         return seen
 
     def changed(self) -> IntervalSet:
         seen = self.look()
-        assert isinstance(seen, Sight)
+        assert isinstance(seen, SourceObservation)
         assert seen.record.error is None
         return seen.changed.ranges
 
@@ -93,7 +93,7 @@ def trial(tmp_path: Path, dsn: str) -> Iterator[Trial]:
     with made.opened() as workspace:
         known = workspace.state.views.all().sources["raw.numbers"]
         assert known.table_id is not None and known.snapshot == 0
-        seen = ForeignSeen(known.table_id, 0, "hash", {"n": "long", "value": "long"}, 0, 39, 1000, feeds=True)
+        seen = SparkTableState(known.table_id, 0, "hash", {"n": "long", "value": "long"}, 0, 39, 1000, feeds=True)
         story = Trial(made, workspace, Spark(seen))
         story.commit()
         yield story
@@ -119,7 +119,7 @@ def test_spark_is_asked_again_only_when_the_log_goes_on_or_a_full_scan_is_due(tr
     assert trial.look(spark=False) == NeedsSpark("raw.numbers")
     trial.look()
     trial.spark.asked.clear()
-    assert isinstance(trial.look(spark=False), Sight)
+    assert isinstance(trial.look(spark=False), SourceObservation)
     trial.look()
     assert trial.spark.asked == []
     trial.commit()

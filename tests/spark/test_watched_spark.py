@@ -10,7 +10,7 @@ from deployment import Deployment
 
 from penstock.engine.log.handle import FeatureUnsupported, open_table
 from penstock.engine.spark.session import Session
-from penstock.runtime.observe.sources import NeedsSpark, Observer, Sight
+from penstock.runtime.observe.sources import NeedsSpark, Observer, SourceObservation
 from penstock.values.intervals import ranges
 
 NEWER = "geospatial"
@@ -82,7 +82,7 @@ def test_late_rows_of_a_table_with_a_newer_feature_are_told_by_its_change_feed(
     with trial.opened() as workspace:
         view = workspace.state.views.all()
         (seen,) = Observer(workspace.resolver, None, workspace.environ).look(["raw.numbers"], view)
-        assert isinstance(seen, Sight), "that there is no newer commit is seen without Spark"
+        assert isinstance(seen, SourceObservation), "that there is no newer commit is seen without Spark"
         insert(trial, session, (3, 3))
         (seen,) = Observer(workspace.resolver, None, workspace.environ).look(["raw.numbers"], view)
         assert seen == NeedsSpark("raw.numbers")
@@ -121,7 +121,7 @@ def test_a_table_that_can_be_read_again_is_told_by_its_log_and_a_new_one_is_a_ne
 def test_control_a_feed_that_tells_nothing_leaves_late_rows_unseen(
     trial: Deployment, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.engine.spark import only_spark as foreign
+    from penstock.engine.spark import delta_through_spark as foreign
     from penstock.values.changes import NO_CHANGES
 
     make_newer(trial, feeds=True)

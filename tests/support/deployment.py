@@ -110,7 +110,7 @@ class Deployment:
             return run(workspace, workspace.interval_models(names), progress or Silent())
 
     def rerun(self, name: str, start: int | None = None, end: int | None = None) -> Summary:
-        """Mark a range and work on what is affected, as the command does."""
+        """CommitFile a range and work on what is affected, as the command does."""
         with self.opened() as workspace:
             model = workspace.project.graph.interval_model(f"t.{name}")
             asked = request(workspace, model, start, end)

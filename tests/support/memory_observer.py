@@ -13,7 +13,7 @@ from memory_tables import MemorySnapshot
 from penstock.engine.observe.bounds import Bounds, complete_bounds, merged_bounds
 from penstock.planner.change.source_changes import SourceChanges, judged
 from penstock.runtime.observe.audit import AuditState
-from penstock.runtime.observe.sources import Sight, completeness, scan_periods
+from penstock.runtime.observe.sources import SourceObservation, completeness, scan_periods
 from penstock.runtime.place.table_resolver import TableResolver
 from penstock.values.changes import UNCHANGED, Changed, CommitChanges, LogChanges
 from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, IntervalSet
@@ -32,12 +32,12 @@ class MemoryObserver:
     def periods(self, resolver: TableResolver, view: StateView) -> dict[str, float]:
         return scan_periods(resolver)
 
-    def look(self, resolver: TableResolver, names: Collection[str], view: StateView) -> Iterator[Sight]:
+    def look(self, resolver: TableResolver, names: Collection[str], view: StateView) -> Iterator[SourceObservation]:
         for name in sorted(names):
             source = resolver.graph.models.get(name)
             if isinstance(source, Source):
                 known = view.sources.get(name) or unknown(name)
-                yield Sight(known, *self.observe(resolver, source, known, view.at))
+                yield SourceObservation(known, *self.observe(resolver, source, known, view.at))
 
     def observe(
         self, resolver: TableResolver, source: Source, known: SourceRecord, now: datetime

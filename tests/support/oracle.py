@@ -11,7 +11,7 @@ from memory_tables import Multiset, Rows
 
 from penstock.errors import EngineError
 from penstock.runtime.place.table_resolver import TableResolver
-from penstock.runtime.work.jobs import Wanted, readable, renderings
+from penstock.runtime.work.jobs import ChunksAtInputs, readable, renderings
 from penstock.state.store import State
 from penstock.values.intervals import NOTHING, Interval, IntervalSet
 from penstock.values.models import IntervalModel, Source
@@ -189,7 +189,7 @@ def _order(model: IntervalModel, interval: Interval, frontier: Frontier) -> Orde
 
 
 def _computed(engine: MemoryEngine, resolver: TableResolver, order: Order, pins: Frontier) -> Rows:
-    (rendering,) = renderings(resolver, Wanted(order=order, pins=pins, now=0))
+    (rendering,) = renderings(resolver, ChunksAtInputs(order=order, pins=pins, now=0))
     return engine.answer(rendering.sql, rendering.inputs)
 
 

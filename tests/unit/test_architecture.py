@@ -57,7 +57,7 @@ def test_no_room_is_crowded() -> None:
     ("module", "planted"),
     [
         ("planner/readiness/grid.py", "from penstock.state.store import State"),
-        ("engine/log/glance.py", "from penstock.engine.commit.publish import publish"),
+        ("engine/log/newer_commits.py", "from penstock.engine.commit.publish import publish"),
         ("runtime/place/workspace.py", "from penstock.runtime.serve.run import run"),
         ("answers/status.py", "import pyspark"),
     ],

@@ -17,9 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock.errors import UsageError
 from penstock.runtime.process.logs import attempt_log
 from penstock.runtime.process.metrics import Metrics
-from penstock.runtime.serve import connections as door
+from penstock.runtime.serve import connections as server
 from penstock.runtime.serve import endpoints
-from penstock.runtime.serve.connections import Door, Visitor, crowd
+from penstock.runtime.serve.connections import Connection, Server, crowd
 from penstock.runtime.serve.endpoints import serve
 
 QUICK = 2.0
@@ -223,22 +223,22 @@ def test_150_slow_clients_do_not_starve_health(place: str) -> None:
 
 
 def test_if_the_last_one_had_to_leave_they_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    let_in = Door._let_in
+    let_in = Server._let_in
 
-    def let_in_or_turn_away(self: Door) -> None:
-        if crowd(self._inside.values(), "127.0.0.1") is None:
+    def let_in_or_turn_away(self: Server) -> None:
+        if crowd(self._open.values(), "127.0.0.1") is None:
             let_in(self)
         else:
             self._listener.accept()[0].close()
 
-    monkeypatch.setattr(Door, "_let_in", let_in_or_turn_away)
+    monkeypatch.setattr(Server, "_let_in", let_in_or_turn_away)
     with served() as place, slow_crowd(place, 150):
         assert not answered(place)
 
 
 def test_a_peer_that_takes_much_room_makes_room_for_others() -> None:
-    greedy = [visitor("10.0.0.1", n) for n in range(door.MOST_CONNECTIONS_PER_PEER)]
-    modest = [visitor(f"10.0.1.{n}", -1) for n in range(door.MOST_CONNECTIONS - len(greedy))]
+    greedy = [connection("10.0.0.1", n) for n in range(server.MOST_CONNECTIONS_PER_PEER)]
+    modest = [connection(f"10.0.1.{n}", -1) for n in range(server.MOST_CONNECTIONS - len(greedy))]
     assert crowd([*modest, *greedy], "10.0.0.2") is greedy[0]
     assert crowd([*modest[1:], *greedy], "10.0.0.2") is None
     assert crowd(greedy, "10.0.0.1") is greedy[0], "nobody else had to leave"
@@ -249,9 +249,9 @@ def test_a_peer_that_takes_much_room_makes_room_for_others() -> None:
     assert crowd([*modest, *greedy], "10.0.0.1") is None, "whose answer is being made stays"
 
 
-def visitor(peer: str, until: float) -> Visitor:
+def connection(peer: str, until: float) -> Connection:
     with socket.socket() as line:
-        return Visitor(line, peer, until)
+        return Connection(line, peer, until)
 
 
 def test_health_is_told_while_every_other_answer_takes_long() -> None:
@@ -261,8 +261,8 @@ def test_health_is_told_while_every_other_answer_takes_long() -> None:
         waiting.release()
         return go_on.wait(20), {}
 
-    with served(ready=ready) as place, ThreadPoolExecutor(door.MOST_ANSWERS_PER_PEER) as pool:
-        asked = [pool.submit(status, place, "/readyz") for _ in range(door.MOST_ANSWERS_PER_PEER)]
+    with served(ready=ready) as place, ThreadPoolExecutor(server.MOST_ANSWERS_PER_PEER) as pool:
+        asked = [pool.submit(status, place, "/readyz") for _ in range(server.MOST_ANSWERS_PER_PEER)]
         for _ in asked:
             assert waiting.acquire(timeout=10)
         assert status(place, "/readyz", seconds=QUICK) == 503, "so many at once for one peer"
@@ -278,7 +278,7 @@ def test_if_health_waited_for_a_thread_too_it_would_not_be_told(monkeypatch: pyt
         waiting.set()
         return go_on.wait(20), {}
 
-    monkeypatch.setattr(door, "MOST_ANSWERS", 1)
+    monkeypatch.setattr(server, "MOST_ANSWERS", 1)
     monkeypatch.setattr(endpoints._Answers, "takes_time", lambda self, head: True)
     with served(ready=ready) as place, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(status, place, "/readyz")
@@ -289,7 +289,7 @@ def test_if_health_waited_for_a_thread_too_it_would_not_be_told(monkeypatch: pyt
 
 
 def test_a_silent_client_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.2)
     with served() as place, connected(place) as client:
         assert client.recv(1) == b""
 
@@ -313,21 +313,21 @@ def drip(place: str, seconds: float) -> bool:
 
 
 def test_a_client_that_drips_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.3)
     with served() as place:
         assert drip(place, 10)
         assert status(place, "/healthz") == 200
 
 
 def test_without_the_limit_on_the_whole_request_it_would_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "HEAD_SECONDS", 0.3)
-    monkeypatch.setattr(Door, "_send_away_overdue", lambda self, now: None)
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(Server, "_send_away_overdue", lambda self, now: None)
     with served() as place:
         assert not drip(place, 1.0)
 
 
 def test_a_client_that_does_not_take_its_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "TAKE_SECONDS", 0.2)
+    monkeypatch.setattr(server, "TAKE_SECONDS", 0.2)
     monkeypatch.setattr(Metrics, "text", lambda self: b"x" * 50_000_000)
     with served() as place, connected(place) as client:
         client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")

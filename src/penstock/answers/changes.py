@@ -17,24 +17,27 @@ from penstock.values.records import Change, StateView
 from penstock.values.tasks import Order
 
 if TYPE_CHECKING:
-    from penstock.runtime.observe.sources import Sight
+    from penstock.runtime.observe.sources import SourceObservation
 
 
 def planned_changes(workspace: Workspace) -> list[dict[str, object]]:
     """Per model what changes, why, and how many intervals are to be computed now; nothing is stored."""
-    from penstock.runtime.observe.sources import Observer, Sight  # with it comes what reads logs; apply does not
+    from penstock.runtime.observe.sources import (
+        Observer,
+        SourceObservation,
+    )  # with it comes what reads logs; apply does not
 
     changes = workspace.state.projects.changes(definitions(workspace.project))
     view = workspace.state.views.all()
     kept = {change.model for change in changes if change.change == "unchanged"}
     view = replace(view, sources={name: record for name, record in view.sources.items() if name in kept})
     for seen in Observer(workspace.resolver, None, workspace.environ).look(workspace.project.graph.models, view):
-        if isinstance(seen, Sight):
+        if isinstance(seen, SourceObservation):
             view = _as_if_kept(workspace.project.graph, view, seen)
     return [_row(workspace, view, change) for change in changes]
 
 
-def _as_if_kept(graph: Graph, view: StateView, seen: Sight) -> StateView:
+def _as_if_kept(graph: Graph, view: StateView, seen: SourceObservation) -> StateView:
     """The state as it would be with what was seen: new bounds, and what was made of changed rows is stale."""
     source = graph.models[seen.record.model]
     working = dict(view.working)

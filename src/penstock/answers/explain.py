@@ -11,7 +11,7 @@ from penstock.planner.observations import Observations
 from penstock.planner.readiness.explain import explain
 from penstock.planner.readiness.observation import Observation
 from penstock.runtime.place.workspace import Workspace
-from penstock.runtime.work.jobs import Wanted, looks_beyond, readable, renderings
+from penstock.runtime.work.jobs import ChunksAtInputs, looks_beyond, readable, renderings
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.models import IntervalModel, Source
 from penstock.values.models.axis import position, shown
@@ -90,7 +90,7 @@ def rendered(workspace: Workspace, name: str, at: str | None) -> dict[str, objec
     choices = explanation.choices or tuple(group[0].model for group in model.dependencies)
     order = Order(full, "forward", (chunk,), choices, "render")
     pins = readable(workspace.resolver, order, view)
-    wanted = Wanted(order=order, pins=pins, now=int(view.at.timestamp()))
+    wanted = ChunksAtInputs(order=order, pins=pins, now=int(view.at.timestamp()))
     (rendering,) = renderings(workspace.resolver, wanted, partial(portable, storage=workspace.resolver.storage))
     sql = rendering.sql
     if looks_beyond(model):

@@ -13,7 +13,7 @@ from penstock.project.templates.names import varying
 from penstock.project.templates.templates import names_used
 from penstock.runtime.observe.audit import OwnTable, unseen_commits
 from penstock.runtime.place.workspace import Workspace, applied
-from penstock.runtime.work.jobs import Wanted, job, readable
+from penstock.runtime.work.jobs import ChunksAtInputs, job, readable
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, Interval, IntervalSet
 from penstock.values.models import IntervalModel
 from penstock.values.records import CoverRecord, Generation, StateView
@@ -186,7 +186,7 @@ class _Check:
         """The stored rows against the query at the inputs of `then`; at what is known now for those not in it."""
         resolver, chunks = self.workspace.resolver, tuple(record.interval for record in batch)
         order = Order(self.model.name, "repair", chunks, _choices(self.model, batch[0].frontier), "verify")
-        wanted = Wanted(order=order, pins={**readable(resolver, order, self.view, serving=True), **then}, now=0)
+        wanted = ChunksAtInputs(order=order, pins={**readable(resolver, order, self.view, serving=True), **then}, now=0)
         expected = job(self.workspace.resolver, wanted, self.generation, task=_NO_TASK, attempt=0, digests={})
         compared = tuple(part for record in batch for part in _parts(record))
         return self.workspace.engine.questions.compare(replace(expected, chunks=compared), self.snapshot)

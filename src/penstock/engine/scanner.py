@@ -11,7 +11,7 @@ from penstock.engine.values.files import PositionColumn
 from penstock.values.models.source_format import SourceFormat
 
 if TYPE_CHECKING:
-    from penstock.engine.spark.only_spark import ForeignSeen
+    from penstock.engine.spark.delta_through_spark import SparkTableState
     from penstock.values.changes import LogChanges
 
 
@@ -36,9 +36,9 @@ class Scanner:
 
         return scan(self.session, location, source_format, position, snapshot=snapshot, sql=sql, storage=self.storage)
 
-    def foreign_seen(self, location: str, position: PositionColumn | None) -> ForeignSeen:
+    def foreign_seen(self, location: str, position: PositionColumn | None) -> SparkTableState:
         """A Delta table whose log only Spark can read, as it is now."""
-        from penstock.engine.spark.only_spark import seen
+        from penstock.engine.spark.delta_through_spark import seen
 
         return seen(self.session, location, position)
 
@@ -46,6 +46,6 @@ class Scanner:
         self, location: str, position: PositionColumn, after: int, upto: int, first: int | None
     ) -> LogChanges:
         """What the change feed of such a table tells of the commits between two snapshots."""
-        from penstock.engine.spark.only_spark import changes
+        from penstock.engine.spark.delta_through_spark import changes
 
         return changes(self.session, location, position, (after, upto), first)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 
 from penstock.state.database.connection import Database
-from penstock.state.progress.folding import Fold, read
+from penstock.state.progress.folding import CoverageTotal, read
 from penstock.state.progress.reopenings import reopened
 from penstock.values.intervals import IntervalSet, newest
 from penstock.values.records import (
@@ -96,7 +96,7 @@ class Memory:
     read_at: datetime | None = None
     generations: dict[int, Generation] = field(default_factory=dict)
     doing: dict[int, _Doing] = field(default_factory=dict)
-    folds: dict[int, Fold] = field(default_factory=dict)
+    folds: dict[int, CoverageTotal] = field(default_factory=dict)
 
     def forget(self) -> None:
         self.horizon, self.read_at = None, None
@@ -168,7 +168,9 @@ def _over(memory: Memory, now: datetime) -> set[int]:
     return {no for no, doing in memory.doing.items() if doing.until is not None and doing.until <= now}
 
 
-def _held(database: Database, heads: Sequence[GenerationHead], folds: dict[int, Fold]) -> dict[int, Generation]:
+def _held(
+    database: Database, heads: Sequence[GenerationHead], folds: dict[int, CoverageTotal]
+) -> dict[int, Generation]:
     """These generations with what they hold; `folds` keeps what large ones held last time."""
     folds.update(read(database, (head.no for head in heads), folds))
     return {head.no: _holding(head, folds[head.no]) for head in heads}
@@ -206,7 +208,7 @@ def _changed_tasks(
 
 
 def _covered_again(
-    database: Database, known: Mapping[int, _Doing], folds: Mapping[int, Fold]
+    database: Database, known: Mapping[int, _Doing], folds: Mapping[int, CoverageTotal]
 ) -> dict[int, IntervalSet]:
     """Where rows that came since have covered what tasks failed at."""
     grown = [no for no, doing in known.items() if doing.ended and folds[no].through != doing.through]
@@ -277,7 +279,7 @@ def _seen(
     )
 
 
-def _holding(head: GenerationHead, fold: Fold) -> Generation:
+def _holding(head: GenerationHead, fold: CoverageTotal) -> Generation:
     # not asdict: it copies every value deeply, which takes longer than reading 500 of them
     values = {name: getattr(head, name) for name in _HEAD_FIELDS}
     return Generation(**values, covered=fold.covered, stale=fold.stale)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.engine.log.glance import Mark, marks
 from penstock.engine.log.handle import open_table
+from penstock.engine.log.newer_commits import CommitFile, marks
 from penstock.engine.log.snapshot import read
 from penstock.engine.log.storage import Storage
 from penstock.engine.values.files import PositionColumn, TableSnapshot
@@ -24,7 +24,7 @@ class LoadedHead:
 
     snapshot: TableSnapshot
     table: DeltaTable = field(repr=False)
-    mark: Mark
+    mark: CommitFile
     storage: Storage | None = field(repr=False)
 
     def is_head(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.engine.log.glance import goes_on, mark
+from penstock.engine.log.newer_commits import goes_on, mark
 from penstock.engine.log.storage import Storage
 from penstock.engine.observe.bounds import observe_delta as observe
 from penstock.engine.values.files import PositionColumn, TableSnapshot

@@ -12,7 +12,7 @@ from penstock.values.intervals import EVERYTHING, IntervalSet
 from penstock.values.models.source_format import SourceFormat
 
 if TYPE_CHECKING:
-    from penstock.engine.log.glance import Mark
+    from penstock.engine.log.newer_commits import CommitFile
     from penstock.engine.log.storage import Storage
     from penstock.engine.observe.bounds import Completeness, SourceSeen
     from penstock.engine.values.files import PositionColumn, TableSnapshot
@@ -53,7 +53,7 @@ class SourceLog(Protocol):
     def goes_on(self, location: str, snapshot: int, storage: Storage | None = None) -> bool:
         """Whether there is a commit after this one, as cheaply as that can be asked."""
 
-    def mark(self, location: str, snapshot: int, storage: Storage | None = None) -> Mark | None:
+    def mark(self, location: str, snapshot: int, storage: Storage | None = None) -> CommitFile | None:
         """What tells this commit from one of the same number in another table."""
 
     def snapshot(

@@ -83,17 +83,17 @@ class _Watch:
 
 def new_rows(spark: SparkSession, job: Job, head: Head, reader: Reader) -> NewRows:
     """Plan the job's queries; nothing runs yet."""
-    asked = ask(spark, job, reader)
-    query_schema = untagged(asked.frames[0].schema, job.renderings[0])
+    queries = ask(spark, job, reader)
+    query_schema = untagged(queries.frames[0].schema, job.renderings[0])
     key_columns(job, query_schema)  # the query itself must give them, whatever the table has
     schema = target_schema(query_schema, head.schema, job.add_columns)
     target = Target(schema, output_position(schema, job))
-    parts, watches = _runs(job, asked, target)
-    return NewRows(parts, target, asked.large, asked.rows_read, watches)
+    parts, watches = _runs(job, queries, target)
+    return NewRows(parts, target, queries.large, queries.rows_read, watches)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PlannedQueries:
     """The job's queries as Spark understood them, in the order of the renderings."""
 
     frames: tuple[DataFrame, ...]
@@ -103,7 +103,7 @@ class Asked:
     size: int | None
 
 
-def ask(spark: SparkSession, job: Job, reader: Reader) -> Asked:
+def ask(spark: SparkSession, job: Job, reader: Reader) -> PlannedQueries:
     """Give the queries to Spark, with settings that fit the size of what they read; nothing runs yet."""
     planned = {read.view: reader.planned(read) for rendering in job.renderings for read in rendering.inputs}
     size = _size(planned.values())
@@ -117,7 +117,7 @@ def ask(spark: SparkSession, job: Job, reader: Reader) -> Asked:
         frame = reader.frame(read)
         (frame.coalesce(1) if tiny else frame).createOrReplaceTempView(view)
     frames = tuple(spark.sql(rendering.sql) for rendering in job.renderings)
-    return Asked(frames, tiny, size is None or size > SMALL_BYTES, rows, size)
+    return PlannedQueries(frames, tiny, size is None or size > SMALL_BYTES, rows, size)
 
 
 def _size(planned: Iterable[PlannedRead]) -> int | None:
@@ -168,14 +168,14 @@ def key_columns(job: Job, schema: StructType) -> tuple[tuple[str, str], ...]:
     return tuple(columns)
 
 
-def _runs(job: Job, asked: Asked, target: Target) -> tuple[tuple[DataFrame, ...], tuple[_Watch, ...]]:
+def _runs(job: Job, queries: PlannedQueries, target: Target) -> tuple[tuple[DataFrame, ...], tuple[_Watch, ...]]:
     # a few rows are compared as they are, and without a watch the job is shorter
-    digested = job.deduplicate and not job.unique_key and not asked.tiny and len(job.chunks) <= MOST_OBSERVED
+    digested = job.deduplicate and not job.unique_key and not queries.tiny and len(job.chunks) <= MOST_OBSERVED
     # footers tell that rows lie outside, but not whose rows they are
-    marked = not job.cut and (len(asked.frames) > 1 or job.renderings[0].tagged)
+    marked = not job.cut and (len(queries.frames) > 1 or job.renderings[0].tagged)
     members = [
         (_shaped(frame, target, rendering, cut=job.cut, marked=marked), rendering.intervals)
-        for frame, rendering in zip(asked.frames, job.renderings, strict=True)
+        for frame, rendering in zip(queries.frames, job.renderings, strict=True)
     ]
     runs = [IntervalSet.of((run,)) for run in job.scope]
     if any(not run.covers(intervals[-1]) for run, intervals in _begun(runs, members)):
@@ -188,10 +188,10 @@ def _runs(job: Job, asked: Asked, target: Target) -> tuple[tuple[DataFrame, ...]
         rows = reduce(lambda a, b: a.union(b), frames)
         inner = tuple(chunk for chunk in sorted(job.chunks) if chunk.start in run)
         share = len(inner) / len(job.chunks)
-        files = pieces(run, inner, int(asked.rows_read * share), int((asked.size or 0) * share))
+        files = pieces(run, inner, int(queries.rows_read * share), int((queries.size or 0) * share))
         if len(files) > 1:
             rows = rows.selectExpr("*", f"{index(target.field.name, target.field.kind, files)} as {RUN}")
-        rows = laid_out(rows, target.field, asked.large, job.cluster_by)
+        rows = laid_out(rows, target.field, queries.large, job.cluster_by)
         if digested or marked:
             watched, watch = _watched(rows, target, inner if digested else (), marked)
             names = (*target.schema.names, RUN) if len(files) > 1 else target.schema.names
@@ -211,7 +211,7 @@ def _begun(
 
 
 def _shaped(frame: DataFrame, target: Target, rendering: Rendering, *, cut: bool, marked: bool) -> DataFrame:
-    """The rendering's rows in the table's columns; rows outside their interval are dropped, or marked where asked."""
+    """The rendering's rows in the table's columns; rows outside their interval are dropped, or marked where queries."""
     rows, within = fitted_rows(frame, target, rendering), inside_its_chunk(target.field, rendering)
     names = [quoted(name) for name in target.schema.names]
     if marked:

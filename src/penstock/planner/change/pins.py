@@ -25,7 +25,7 @@ class InputChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class OpenInvalidation:
     """What one invalidation still asks of one generation."""
 
     invalidation: int
@@ -57,13 +57,13 @@ def _differ(a: str | None, b: str | None) -> bool:
     return a is not None and b is not None and a != b
 
 
-def lost(targets: Sequence[Asked], done: IntervalSet, frontier: Frontier, epoch: int) -> IntervalSet:
+def lost(targets: Sequence[OpenInvalidation], done: IntervalSet, frontier: Frontier, epoch: int) -> IntervalSet:
     """What of `done` was invalidated after its inputs were fixed."""
     late = (part for target in targets if too_early(target, frontier, epoch) for part in target.remaining)
     return IntervalSet.of(late) & done
 
 
-def too_early(asked: Asked, frontier: Frontier, epoch: int) -> bool:
+def too_early(asked: OpenInvalidation, frontier: Frontier, epoch: int) -> bool:
     """By the input's snapshot where both sides have one, else by the order of the epochs."""
     match compare_pin(frontier, asked.change, asked.preferred):
         case "behind":

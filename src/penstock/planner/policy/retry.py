@@ -50,18 +50,22 @@ Next = Retry | Split | Die
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class SplitFailures:
     """How often storage or Spark failed in the same way for a batch that was split, and for all its parts with it."""
 
     batch: int = 0
     all: int = 0
 
 
-_NO_FAMILY = Family()
+_NO_SPLIT_FAILURES = SplitFailures()
 
 
 def next_step(
-    endings: Sequence[Ending], chunks: int, max_attempts: int, dice: Random, family: Family = _NO_FAMILY
+    endings: Sequence[Ending],
+    chunks: int,
+    max_attempts: int,
+    random: Random,
+    split_failures: SplitFailures = _NO_SPLIT_FAILURES,
 ) -> Next:
     """`endings` are all attempts of the task so far, the last one included."""
     last = endings[-1]
@@ -73,14 +77,14 @@ def next_step(
             conflicts = sum(ending.error_class == "conflict" for ending in endings)
             if conflicts >= MOST_CONFLICTS:
                 return Die(f"it conflicted with other commits {conflicts} times")
-            return Retry(_pause(conflicts, dice))
+            return Retry(_pause(conflicts, random))
         case "lost":
-            return _after_loss(endings, len(spent), max_attempts, dice)
+            return _after_loss(endings, len(spent), max_attempts, random)
         case "engine":
-            if len(spent) + family.batch < max_attempts:
-                return Retry(_pause(len(spent), dice))
-            isolated = chunks > 1 and family.all < MOST_PARTS_ALIKE
-            return Split() if isolated else Die(f"it failed {len(spent) + family.batch} times")
+            if len(spent) + split_failures.batch < max_attempts:
+                return Retry(_pause(len(spent), random))
+            isolated = chunks > 1 and split_failures.all < MOST_PARTS_ALIKE
+            return Split() if isolated else Die(f"it failed {len(spent) + split_failures.batch} times")
 
 
 def hold_seconds(deaths: int, *, quarantined: bool = False) -> float:
@@ -89,16 +93,16 @@ def hold_seconds(deaths: int, *, quarantined: bool = False) -> float:
     return min(FIRST_HOLD_SECONDS * 2.0 ** min(deaths - 1, 10), longest)
 
 
-def _after_loss(endings: Sequence[Ending], spent: int, max_attempts: int, dice: Random) -> Next:
+def _after_loss(endings: Sequence[Ending], spent: int, max_attempts: int, random: Random) -> Next:
     before = endings[-2] if len(endings) > 1 else None
     if before and before.error_class == "lost" and not before.came_back and before.worker != endings[-1].worker:
         return Die("two workers in a row were lost on it", quarantined=True)
     if spent >= max_attempts:
         return Die(f"its worker was lost; {spent} attempts are used up")
     losses = sum(ending.error_class == "lost" for ending in endings)
-    return Retry(0.0 if losses <= LOSSES_RETRIED_AT_ONCE else _pause(losses, dice))
+    return Retry(0.0 if losses <= LOSSES_RETRIED_AT_ONCE else _pause(losses, random))
 
 
-def _pause(tries: int, dice: Random) -> float:
+def _pause(tries: int, random: Random) -> float:
     """Twice as long each time; the jitter keeps many tasks from coming back together."""
-    return min(FIRST_PAUSE_SECONDS * 2.0 ** (tries - 1), LONGEST_PAUSE_SECONDS) * dice.uniform(0.5, 1.0)
+    return min(FIRST_PAUSE_SECONDS * 2.0 ** (tries - 1), LONGEST_PAUSE_SECONDS) * random.uniform(0.5, 1.0)

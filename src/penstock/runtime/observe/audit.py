@@ -9,8 +9,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
-from penstock.engine.log.glance import ends_at
 from penstock.engine.log.handle import open_table
+from penstock.engine.log.newer_commits import ends_at
 from penstock.errors import ConflictError, StateError
 from penstock.planner.readiness.words import spans
 from penstock.runtime.place.table_resolver import TableResolver, position_column

@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from threading import Semaphore
 from typing import TypeVar
 
-from penstock.engine.log.glance import Mark
+from penstock.engine.log.newer_commits import CommitFile
 from penstock.engine.observe.source_log import SourceLog, source_log
 from penstock.errors import PenstockError
 from penstock.planner.policy.watching import GLANCE_SECONDS, glance_seconds
@@ -30,7 +30,7 @@ from penstock.runtime.observe.audit import (
     own_tables,
     staged_or_error,
 )
-from penstock.runtime.observe.sources import THREADS, Observer, Seen, Sight, by_log, scan_periods, unknown
+from penstock.runtime.observe.sources import THREADS, Observer, Seen, SourceObservation, by_log, scan_periods, unknown
 from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.process.containment import contained
 from penstock.runtime.process.pool import Pool
@@ -77,7 +77,7 @@ class _Watched:
     moved: float
     """When it was last seen to go on, by this process's clock."""
     due: float
-    mark: Mark | None = None
+    mark: CommitFile | None = None
     """Of the snapshot's commit, once a look has found that table at that snapshot with it."""
     marked: float = 0.0
     changed: bool = False
@@ -131,7 +131,7 @@ class BackgroundWatcher:
                 return
             if isinstance(seen, BaseException):
                 raise seen
-            if isinstance(seen, Sight) and seen.more:
+            if isinstance(seen, SourceObservation) and seen.has_newer:
                 self._unfinished.add(seen.record.model)
             yield seen
             if not any(self._pool.busy((_Act.LOOK, name)) for name in names):
@@ -241,11 +241,15 @@ class BackgroundWatcher:
         if watched is None:
             return
         watched.changed = False
-        if isinstance(last, Sight) and last.record.error is None and last.record.snapshot == watched.snapshot:
+        if (
+            isinstance(last, SourceObservation)
+            and last.record.error is None
+            and last.record.snapshot == watched.snapshot
+        ):
             # it was this file before the look, and the look found this snapshot: they belong together
             watched.mark, watched.marked = before, time.monotonic()
 
-    def _hanging(self, resolver: TableResolver, view: StateView) -> Iterator[Sight]:
+    def _hanging(self, resolver: TableResolver, view: StateView) -> Iterator[SourceObservation]:
         """Sources that do not answer; each is told of once."""
         for key in self._auditors.hanging():
             said = f"{key[1]}: its table has not answered for {HANGING_SECONDS:.0f} seconds"
@@ -255,7 +259,7 @@ class BackgroundWatcher:
             if isinstance(source, Source):
                 known = view.sources.get(name) or unknown(source)
                 said = f"{source.location} has not answered for {HANGING_SECONDS:.0f} seconds"
-                yield Sight(known, replace(known, error=said), UNCHANGED)
+                yield SourceObservation(known, replace(known, error=said), UNCHANGED)
 
 
 @contextmanager
@@ -276,7 +280,7 @@ def glancing(watcher: BackgroundWatcher) -> Iterator[None]:
         thread.join()
 
 
-def _mark(watched: _Watched | None) -> Mark | None:
+def _mark(watched: _Watched | None) -> CommitFile | None:
     try:
         return None if watched is None else watched.log.mark(watched.location, watched.snapshot, watched.storage)
     except PenstockError:

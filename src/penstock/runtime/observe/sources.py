@@ -46,7 +46,7 @@ from penstock.values.models.source_format import SourceFormat
 from penstock.values.records import SourceRecord, StateView
 
 if TYPE_CHECKING:
-    from penstock.engine.spark.only_spark import ForeignSeen
+    from penstock.engine.spark.delta_through_spark import SparkTableState
     from penstock.values.changes import LogChanges
 
 Scan = Literal["full", "incremental"]
@@ -69,7 +69,7 @@ class Scanner(Protocol):
         sql: str | None,
     ) -> tuple[int | None, int | None]: ...
 
-    def foreign_seen(self, location: str, position: PositionColumn | None) -> ForeignSeen: ...
+    def foreign_seen(self, location: str, position: PositionColumn | None) -> SparkTableState: ...
 
     def foreign_changes(
         self, location: str, position: PositionColumn, after: int, upto: int, first: int | None
@@ -77,7 +77,7 @@ class Scanner(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class SourceObservation:
     """What a look has seen of a source, up to one snapshot."""
 
     known: SourceRecord
@@ -85,7 +85,7 @@ class Sight:
     record: SourceRecord
     changed: Changed
     """Where rows are no longer what they were then."""
-    more: bool = False
+    has_newer: bool = False
     """There are newer snapshots: a look goes from slice to slice, and each is worth keeping."""
 
 
@@ -96,11 +96,11 @@ class NeedsSpark:
     model: str
 
 
-Seen = Sight | NeedsSpark
+Seen = SourceObservation | NeedsSpark
 
 
 class _SparkOnlyError(Exception):
-    """Why a look ends without a sight."""
+    """Why a look ends without a observation."""
 
 
 def scan_periods(resolver: TableResolver) -> dict[str, float]:
@@ -133,18 +133,20 @@ class Observer:
                 except _SparkOnlyError:
                     yield NeedsSpark(name)
 
-    def _slices(self, source: Source, known: SourceRecord, view: StateView, seconds: float) -> Iterator[Sight]:
+    def _slices(
+        self, source: Source, known: SourceRecord, view: StateView, seconds: float
+    ) -> Iterator[SourceObservation]:
         most, until = FIRST_SLICE, time.monotonic() + seconds
         while True:
             began = time.monotonic()
-            sight = self._observe(source, known, view, most)
-            yield sight
+            observation = self._observe(source, known, view, most)
+            yield observation
             now = time.monotonic()
-            if not sight.more or now >= until:
+            if not observation.has_newer or now >= until:
                 return
-            known, most = sight.record, next_slice(most, now - began)
+            known, most = observation.record, next_slice(most, now - began)
 
-    def _observe(self, source: Source, known: SourceRecord, view: StateView, most: int) -> Sight:
+    def _observe(self, source: Source, known: SourceRecord, view: StateView, most: int) -> SourceObservation:
         unfinished = False
         try:
             if by_log(source):
@@ -152,19 +154,21 @@ class Observer:
             else:
                 record = self._by_scan(source, known, view.at)
             if record is None:
-                return Sight(known, known, UNCHANGED)
+                return SourceObservation(known, known, UNCHANGED)
             changes = self._noticed(source, known, record, view)
         except _SparkOnlyError:
             raise
         except BaseException as error:
             # a snapshot is never kept without what changed up to it
-            return Sight(known, replace(known, error=contained(error, source=source.name).message), UNCHANGED)
+            return SourceObservation(
+                known, replace(known, error=contained(error, source=source.name).message), UNCHANGED
+            )
         record = replace(record, observed_at=view.at, error=None, expired_pos=changes.expired_pos)
         if changes.ignored:
             record = _with_ignored(record, changes.ignored_rows, view.at)
         elif changes.expired_pos is None:
             record = replace(record, ignored_rows=None, ignored_since=None)
-        return Sight(known, record, changes.changed, unfinished)
+        return SourceObservation(known, record, changes.changed, unfinished)
 
     def _noticed(self, source: Source, known: SourceRecord, record: SourceRecord, view: StateView) -> SourceChanges:
         """Where rows are no longer what they were when the source was last seen."""
@@ -331,13 +335,13 @@ class Observer:
         return complete_bounds(*extremes, completeness(source))
 
 
-def keep(sources: Sources, sight: Sight) -> None:
+def keep(sources: Sources, observation: SourceObservation) -> None:
     """Store an observation, and tell consumers where rows are no longer what they were."""
-    known, record = sight.known, sight.record
+    known, record = observation.known, observation.record
     if record.error is not None:
         sources.record_error(record.model, record.error)
     elif record != known:
-        sources.record(record, known.snapshot, sight.changed, expected_table=known.table_id)
+        sources.record(record, known.snapshot, observation.changed, expected_table=known.table_id)
 
 
 def _with_ignored(record: SourceRecord, rows: int | None, now: datetime) -> SourceRecord:

@@ -16,7 +16,7 @@ from penstock.planner.policy.watching import gathered_at
 from penstock.planner.readiness.observation import Observation
 from penstock.planner.readiness.plan import plan
 from penstock.runtime.observe.audit import Audited, AuditState, StillLooking
-from penstock.runtime.observe.sources import NeedsSpark, Seen, Sight, keep
+from penstock.runtime.observe.sources import NeedsSpark, Seen, SourceObservation, keep
 from penstock.runtime.place.revisions import Revisions
 from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.place.workspace import no_step
@@ -107,20 +107,23 @@ class Scheduler:
         names = self.state.sources.claim_looks(self.watcher.periods(resolver, view))
         for seen in self.watcher.look(resolver, names, view):
             match seen:
-                case Sight():
+                case SourceObservation():
                     self._keep(seen, view)
                 case NeedsSpark(model):
                     self.state.sources.ask_scan([model])
                 case _:
                     assert_never(seen)
 
-    def _keep(self, sight: Sight, view: StateView) -> None:
-        record, known = sight.record, view.sources.get(sight.record.model)
-        keep(self.state.sources, sight)
+    def _keep(self, observation: SourceObservation, view: StateView) -> None:
+        record, known = observation.record, view.sources.get(observation.record.model)
+        keep(self.state.sources, observation)
         self.metrics.looked(record.model, record.error is None)
         if record.error is not None and (known is None or known.error != record.error):
             log("source_error", "warning", model=record.model, error=record.error)
-        if (record.ignored_rows, record.ignored_since) != (sight.known.ignored_rows, sight.known.ignored_since):
+        if (record.ignored_rows, record.ignored_since) != (
+            observation.known.ignored_rows,
+            observation.known.ignored_since,
+        ):
             log("late_rows_ignored", "warning", model=record.model, rows=record.ignored_rows, below=record.expired_pos)
         self.step("looked")
 

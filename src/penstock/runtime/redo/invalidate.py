@@ -11,7 +11,7 @@ from penstock.planner.change.pins import InputChange
 from penstock.planner.change.reach import Recompute, covered, descendants, gone, recompute
 from penstock.planner.readiness.grid import Grid
 from penstock.planner.readiness.words import spans
-from penstock.runtime.observe.sources import Observer, Sight, keep
+from penstock.runtime.observe.sources import Observer, SourceObservation, keep
 from penstock.runtime.place.workspace import Workspace, applied
 from penstock.runtime.redo.matching import condition, matching
 from penstock.values.intervals import EVERYTHING, IntervalSet
@@ -117,15 +117,15 @@ def _whole(workspace: Workspace, view: StateView, name: str, scope: IntervalSet)
 def _observe(workspace: Workspace, source: Source) -> None:
     view = workspace.state.views.all()
     observer = Observer(workspace.resolver, workspace.engine.scanner, workspace.environ)
-    for sight in observer.look((source.name,), view):
-        if not isinstance(sight, Sight):
+    for observation in observer.look((source.name,), view):
+        if not isinstance(observation, SourceObservation):
             continue
-        if sight.record.error is not None:
+        if observation.record.error is not None:
             raise SourceError(
-                f"{source.name} cannot be observed: {sight.record.error}",
+                f"{source.name} cannot be observed: {observation.record.error}",
                 hint=f"nothing was recorded: see {source.file}, and repeat the call when the source can be read",
             )
-        keep(workspace.state.sources, sight)
+        keep(workspace.state.sources, observation)
 
 
 def _news(workspace: Workspace, table: Model, ranges: IntervalSet, key: str | None) -> InputChange:

@@ -78,7 +78,7 @@ def request(
 
 
 def record(workspace: Workspace, rerun: Rerun, actor: str) -> None:
-    """Mark the range stale; the repair lane does the rest, and cascades where rows really change.
+    """CommitFile the range stale; the repair lane does the rest, and cascades where rows really change.
 
     The stored rows themselves are compared, not what was once published: they may be why somebody asks.
     """

@@ -30,7 +30,7 @@ MOST_ANSWERS_PER_PEER = 4
 _NO_ROOM_SECONDS = 0.01
 
 
-class Desk(Protocol):
+class Handler(Protocol):
     """Who knows the answers, as bytes."""
 
     def takes_time(self, head: bytes) -> bool:
@@ -43,7 +43,7 @@ class Desk(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Visitor:
+class Connection:
     """One connection: one request, one answer."""
 
     line: socket.socket
@@ -59,22 +59,22 @@ class Visitor:
         self.line.close()
 
 
-class Door:
+class Server:
     """Listens until it is closed."""
 
-    def __init__(self, listener: socket.socket, desk: Desk) -> None:
-        self._listener, self._desk = listener, desk
+    def __init__(self, listener: socket.socket, handler: Handler) -> None:
+        self._listener, self._handler = listener, handler
         listener.setblocking(False)
-        self._ears = selectors.DefaultSelector()
-        self._inside: dict[object, Visitor] = {}
+        self._selector = selectors.DefaultSelector()
+        self._open: dict[object, Connection] = {}
         self._left, self._waker = socket.socketpair()
         self._left.setblocking(False)
         self._guard = threading.Lock()
-        self._gone: list[Visitor] = []
+        self._gone: list[Connection] = []
         """Those whose threads are done with them."""
         self._closing = False
-        self._ears.register(listener, selectors.EVENT_READ)
-        self._ears.register(self._left, selectors.EVENT_READ)
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._selector.register(self._left, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._keep, name="endpoints", daemon=True)
 
     def open(self) -> None:
@@ -90,22 +90,22 @@ class Door:
 
     def _keep(self) -> None:
         while not self._closing:
-            heard = [key.fileobj for key, _ in self._ears.select(self._pause())]
+            heard = [key.fileobj for key, _ in self._selector.select(self._pause())]
             # those inside first: whoever has asked already makes no room for others
-            for visitor in [self._inside[line] for line in heard if line in self._inside]:
-                self._listen(visitor)
+            for connection in [self._open[line] for line in heard if line in self._open]:
+                self._listen(connection)
             if self._left in heard:
                 self._let_out()
             if self._listener in heard:
                 self._let_in()
             self._send_away_overdue(time.monotonic())
         self._listener.close()
-        self._ears.close()
-        for visitor in self._inside.values():
-            visitor.hang_up()
+        self._selector.close()
+        for connection in self._open.values():
+            connection.hang_up()
 
     def _pause(self) -> float | None:
-        ends = [visitor.until for visitor in self._inside.values() if visitor.phase != "waiting"]
+        ends = [connection.until for connection in self._open.values() if connection.phase != "waiting"]
         return max(min(ends) - time.monotonic(), 0.0) if ends else None
 
     def _let_in(self) -> None:
@@ -117,57 +117,57 @@ class Door:
         peer = str(address[0])
         self._make_room(peer)
         line.setblocking(False)
-        self._inside[line] = Visitor(line, peer, time.monotonic() + HEAD_SECONDS)
-        self._ears.register(line, selectors.EVENT_READ)
+        self._open[line] = Connection(line, peer, time.monotonic() + HEAD_SECONDS)
+        self._selector.register(line, selectors.EVENT_READ)
 
     def _make_room(self, peer: str) -> None:
-        while (crowded := crowd(self._inside.values(), peer)) is not None:
+        while (crowded := crowd(self._open.values(), peer)) is not None:
             self._drop(crowded)
 
-    def _listen(self, visitor: Visitor) -> None:
+    def _listen(self, connection: Connection) -> None:
         try:
-            heard = visitor.line.recv(LARGEST_HEAD_BYTES)
+            heard = connection.line.recv(LARGEST_HEAD_BYTES)
         except BlockingIOError:
             return
         except OSError:
             heard = b""
         if not heard:
-            self._drop(visitor)
-        elif visitor.phase == "asking":  # what comes after the request is of no interest
-            visitor.head += heard
-            if b"\n\n" in visitor.head.replace(b"\r\n", b"\n"):
-                self._attend(visitor)
-            elif len(visitor.head) >= LARGEST_HEAD_BYTES:
-                self._answer(visitor, self._desk.refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+            self._drop(connection)
+        elif connection.phase == "asking":  # what comes after the request is of no interest
+            connection.head += heard
+            if b"\n\n" in connection.head.replace(b"\r\n", b"\n"):
+                self._attend(connection)
+            elif len(connection.head) >= LARGEST_HEAD_BYTES:
+                self._answer(connection, self._handler.refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
 
-    def _attend(self, visitor: Visitor) -> None:
-        waiting = Counter(other.peer for other in self._inside.values() if other.phase == "waiting")
-        if not self._desk.takes_time(visitor.head):
-            self._answer(visitor, self._desk.answer(visitor.head))
-        elif waiting.total() >= MOST_ANSWERS or waiting[visitor.peer] >= MOST_ANSWERS_PER_PEER:
-            self._answer(visitor, self._desk.refusal(HTTPStatus.SERVICE_UNAVAILABLE))
+    def _attend(self, connection: Connection) -> None:
+        waiting = Counter(other.peer for other in self._open.values() if other.phase == "waiting")
+        if not self._handler.takes_time(connection.head):
+            self._answer(connection, self._handler.answer(connection.head))
+        elif waiting.total() >= MOST_ANSWERS or waiting[connection.peer] >= MOST_ANSWERS_PER_PEER:
+            self._answer(connection, self._handler.refusal(HTTPStatus.SERVICE_UNAVAILABLE))
         else:
-            visitor.phase = "waiting"
-            self._ears.unregister(visitor.line)
-            threading.Thread(target=self._fetch, args=(visitor,), name="endpoints-answer", daemon=True).start()
+            connection.phase = "waiting"
+            self._selector.unregister(connection.line)
+            threading.Thread(target=self._fetch, args=(connection,), name="endpoints-answer", daemon=True).start()
 
-    def _answer(self, visitor: Visitor, said: bytes) -> None:
+    def _answer(self, connection: Connection, said: bytes) -> None:
         """Short, so that it fits where the system keeps it; then wait for the client to hang up, lest it be lost."""
         with suppress(OSError):
-            visitor.line.send(said)
-            visitor.line.shutdown(socket.SHUT_WR)
-        visitor.phase = "answered"
+            connection.line.send(said)
+            connection.line.shutdown(socket.SHUT_WR)
+        connection.phase = "answered"
 
-    def _fetch(self, visitor: Visitor) -> None:
+    def _fetch(self, connection: Connection) -> None:
         """In a thread of its own."""
         try:
-            said = self._desk.answer(visitor.head)
+            said = self._handler.answer(connection.head)
             with suppress(OSError):
-                visitor.line.settimeout(TAKE_SECONDS)
-                visitor.line.sendall(said)
+                connection.line.settimeout(TAKE_SECONDS)
+                connection.line.sendall(said)
         finally:
             with self._guard:
-                self._gone.append(visitor)
+                self._gone.append(connection)
             with suppress(OSError):
                 self._waker.send(b"!")
 
@@ -176,30 +176,34 @@ class Door:
             self._left.recv(4096)
         with self._guard:
             gone, self._gone = self._gone, []
-        for visitor in gone:
-            self._inside.pop(visitor.line, None)
-            visitor.hang_up()
+        for connection in gone:
+            self._open.pop(connection.line, None)
+            connection.hang_up()
 
     def _send_away_overdue(self, now: float) -> None:
-        for visitor in [
-            visitor for visitor in self._inside.values() if visitor.until <= now and visitor.phase != "waiting"
+        for connection in [
+            connection
+            for connection in self._open.values()
+            if connection.until <= now and connection.phase != "waiting"
         ]:
-            self._drop(visitor)
+            self._drop(connection)
 
-    def _drop(self, visitor: Visitor) -> None:
-        self._ears.unregister(visitor.line)
-        del self._inside[visitor.line]
-        visitor.hang_up()
+    def _drop(self, connection: Connection) -> None:
+        self._selector.unregister(connection.line)
+        del self._open[connection.line]
+        connection.hang_up()
 
 
-def crowd(inside: Iterable[Visitor], peer: str) -> Visitor | None:
+def crowd(inside: Iterable[Connection], peer: str) -> Connection | None:
     """Who has to leave before one more of `peer` comes in: the oldest of that peer, else of the one that has most."""
-    movable = [visitor for visitor in inside if visitor.phase != "waiting"]
-    counts = Counter(visitor.peer for visitor in movable)
+    movable = [connection for connection in inside if connection.phase != "waiting"]
+    counts = Counter(connection.peer for connection in movable)
     if counts[peer] >= MOST_CONNECTIONS_PER_PEER:
         largest = peer
     elif counts.total() >= MOST_CONNECTIONS:
         largest = max(counts, key=counts.__getitem__)
     else:
         return None
-    return min((visitor for visitor in movable if visitor.peer == largest), key=lambda visitor: visitor.until)
+    return min(
+        (connection for connection in movable if connection.peer == largest), key=lambda connection: connection.until
+    )

@@ -16,7 +16,7 @@ from io import BytesIO
 from penstock.errors import UsageError
 from penstock.runtime.process.logs import log, plain
 from penstock.runtime.process.metrics import CONTENT_TYPE, Metrics
-from penstock.runtime.serve.connections import Door
+from penstock.runtime.serve.connections import Server
 
 Ready = Callable[[], tuple[bool, Mapping[str, object]]]
 """Whether work can be done now, and the facts that say so; asked from threads of the server."""
@@ -33,12 +33,12 @@ def serve(address: str | None, metrics: Metrics, ready: Ready, alive: Callable[[
         return
     listener = _listening(address)
     taken = _address(listener)
-    door = Door(listener, _Answers(metrics, ready, alive))
-    door.open()
+    server = Server(listener, _Answers(metrics, ready, alive))
+    server.open()
     try:
         yield taken
     finally:
-        door.close()
+        server.close()
 
 
 @dataclass(frozen=True, slots=True)

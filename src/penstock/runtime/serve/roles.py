@@ -33,43 +33,43 @@ _TROUBLE_SECONDS = 1.0
 
 
 @dataclass(slots=True)
-class Pulse:
+class Liveness:
     """When the main loop last turned, and whether the database answered."""
 
-    turned: float = field(default_factory=time.monotonic)
+    last_loop_at: float = field(default_factory=time.monotonic)
     state_ok: bool = False
 
     def beat(self, *, state_ok: bool) -> None:
-        self.turned, self.state_ok = time.monotonic(), state_ok
+        self.last_loop_at, self.state_ok = time.monotonic(), state_ok
 
     @property
     def alive(self) -> bool:
-        return time.monotonic() - self.turned < STUCK_SECONDS
+        return time.monotonic() - self.last_loop_at < STUCK_SECONDS
 
 
 def scheduler(workspace: Workspace, stop: Stop, address: str | None = None) -> None:
     """Plan, until asked to stop."""
-    metrics, pulse = Metrics(), Pulse()
+    metrics, liveness = Metrics(), Liveness()
     info = _info(workspace, "scheduler", 0)
     with (
-        _served(address, metrics, "scheduler", (pulse,)),
+        _served(address, metrics, "scheduler", (liveness,)),
         Heartbeat(workspace.connect, workspace.worker, info, beaten=metrics.heartbeat_sent),
     ):
-        _schedule(workspace, stop, metrics, pulse)
+        _schedule(workspace, stop, metrics, liveness)
     if stop.error is not None:
         raise stop.error
 
 
 def worker(workspace: Workspace, stop: Stop, address: str | None = None) -> None:
     """Do tasks, until asked to stop or Spark is gone."""
-    metrics, pulse = Metrics(), Pulse()
-    with _served(address, metrics, "worker", (pulse,), workspace.engine.session):
-        _work(workspace, stop, metrics, pulse, "worker")
+    metrics, liveness = Metrics(), Liveness()
+    with _served(address, metrics, "worker", (liveness,), workspace.engine.session):
+        _work(workspace, stop, metrics, liveness, "worker")
 
 
 def up(workspace: Workspace, stop: Stop, address: str | None = None) -> None:
     """Both, in one process; when one cannot go on, the other ends too."""
-    metrics, planning, working = Metrics(), Pulse(), Pulse()
+    metrics, planning, working = Metrics(), Liveness(), Liveness()
     with (
         _served(address, metrics, "up", (planning, working), workspace.engine.session),
         _beside(stop, lambda: _schedule(workspace, stop, metrics, planning)),
@@ -77,7 +77,7 @@ def up(workspace: Workspace, stop: Stop, address: str | None = None) -> None:
         _work(workspace, stop, metrics, working, "up")
 
 
-def _schedule(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse) -> None:
+def _schedule(workspace: Workspace, stop: Stop, metrics: Metrics, liveness: Liveness) -> None:
     wakeup = stop.wakeup()
     state = workspace.connect()
     revisions = Revisions(workspace.project, workspace.environ)
@@ -87,33 +87,33 @@ def _schedule(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse) 
     try:
         with listening(workspace.connect, wakeup), housekeeping(workspace, revisions, metrics), glancing(watcher):
             while not stop.asked:
-                wakeup.wait(_round(scheduler, metrics, pulse))
+                wakeup.wait(_round(scheduler, metrics, liveness))
     finally:
         state.close()
     log("scheduler_stopped")
 
 
-def _round(scheduler: Scheduler, metrics: Metrics, pulse: Pulse) -> float:
+def _round(scheduler: Scheduler, metrics: Metrics, liveness: Liveness) -> float:
     """One round, whatever happens to the database; how long to wait for the next."""
     try:
         pause = scheduler.round()
     except (StateError, ConflictError) as error:
         answered = isinstance(error, ConflictError)
-        pulse.beat(state_ok=answered)
+        liveness.beat(state_ok=answered)
         metrics.error("scheduler", error)
         log("state_busy" if answered else "state_unreachable", "warning", error=error.message)
         return _TROUBLE_SECONDS
     except BaseException as error:  # the stored project does not load here: an unset variable, for example
         failure = contained(error)
-        pulse.beat(state_ok=True)
+        liveness.beat(state_ok=True)
         metrics.error("scheduler", error)
         log("round_failed", "error", error=failure.message, hint=failure.hint)
         return _TROUBLE_SECONDS
-    pulse.beat(state_ok=True)
+    liveness.beat(state_ok=True)
     return pause
 
 
-def _work(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse, role: str) -> None:
+def _work(workspace: Workspace, stop: Stop, metrics: Metrics, liveness: Liveness, role: str) -> None:
     own, wakeup = workspace.project.settings.worker, stop.wakeup()
     patterns = tuple(Pattern(glob.pattern, glob.concurrency) for glob in own.models)
     revisions = Revisions(workspace.project, workspace.environ)
@@ -145,7 +145,7 @@ def _work(workspace: Workspace, stop: Stop, metrics: Metrics, pulse: Pulse, role
         stack.callback(pool.close)
         stack.callback(workspace.engine.session.stop, quick=True)  # before the pool: it ends whatever still runs there
         selection = Selection(patterns, frozenset(own.tags), own.concurrency)
-        worker = Worker(workspace, workspace.state, selection, revisions, pool, heartbeat, metrics, pulse.beat)
+        worker = Worker(workspace, workspace.state, selection, revisions, pool, heartbeat, metrics, liveness.beat)
         stack.enter_context(listening(workspace.connect, wakeup, heard))
         log("worker_started", worker=workspace.worker, pid=os.getpid(), slots=own.concurrency)
         try:
@@ -166,17 +166,17 @@ def _info(workspace: Workspace, role: str, slots: int) -> dict[str, object]:
 
 @contextmanager
 def _served(
-    address: str | None, metrics: Metrics, role: str, pulses: tuple[Pulse, ...], spark: SparkProcess | None = None
+    address: str | None, metrics: Metrics, role: str, liveness: tuple[Liveness, ...], spark: SparkProcess | None = None
 ) -> Iterator[None]:
     def ready() -> tuple[bool, Mapping[str, object]]:
         facts: dict[str, object] = {"role": role}
-        state_ok = all(pulse.state_ok for pulse in pulses)
+        state_ok = all(liveness.state_ok for liveness in liveness)
         facts["state"] = "ok" if state_ok else "unreachable"
         if spark is not None:
             facts["spark"] = "ended" if not spark.alive else "started" if spark.started else "not started"
         return state_ok and (spark is None or spark.alive), facts
 
-    with serve(address, metrics, ready, lambda: all(pulse.alive for pulse in pulses)) as served:
+    with serve(address, metrics, ready, lambda: all(liveness.alive for liveness in liveness)) as served:
         if served is not None:
             log("serving", address=served)
         yield

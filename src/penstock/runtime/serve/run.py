@@ -18,7 +18,7 @@ from penstock.planner.readiness.observation import Observation
 from penstock.planner.readiness.plan import plan
 from penstock.planner.readiness.words import spans
 from penstock.runtime.observe.audit import audit
-from penstock.runtime.observe.sources import THREADS, Observer, Seen, Sight, keep
+from penstock.runtime.observe.sources import THREADS, Observer, Seen, SourceObservation, keep
 from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.place.workspace import Workspace
 from penstock.runtime.plan.reconcile import reconcile
@@ -89,9 +89,9 @@ def observe(workspace: Workspace, progress: Progress) -> datetime:
     """
     view = workspace.state.views.all()
     observer = Observer(workspace.resolver, workspace.engine.scanner, workspace.environ)
-    with closing(_seen(observer, view)) as sights:
-        for seen in sights:
-            if isinstance(seen, Sight):
+    with closing(_seen(observer, view)) as observations:
+        for seen in observations:
+            if isinstance(seen, SourceObservation):
                 keep(workspace.state.sources, seen)
                 if seen.record.error and seen.record.observed_at is not None:
                     progress.note(f"{seen.record.model}: {seen.record.error}; tables built from it are kept")

@@ -30,7 +30,7 @@ from penstock.runtime.process.containment import contained
 from penstock.runtime.process.logs import log
 from penstock.runtime.process.progress import Finished
 from penstock.runtime.process.retrying import patiently
-from penstock.runtime.work.jobs import Wanted, job, readable
+from penstock.runtime.work.jobs import ChunksAtInputs, job, readable
 from penstock.state.history import History
 from penstock.state.progress.attempts import Attempts
 from penstock.state.projects import Projects
@@ -216,7 +216,7 @@ def _prepare(
             if record.digest is not None and record.left.covers(record.interval):
                 known[record.interval] = Digest(*record.digest)
     pins = readable(resolver, order, view)
-    wanted = Wanted(order=order, pins=pins, now=int(view.at.timestamp()))
+    wanted = ChunksAtInputs(order=order, pins=pins, now=int(view.at.timestamp()))
     return job(resolver, wanted, generation, task=lease.uuid, attempt=lease.attempt, digests=known)
 
 

@@ -22,7 +22,7 @@ _MOST_GRIDS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ChunksAtInputs:
     """Chunks of a model at fixed inputs: what an attempt writes, what `verify` compares, what `render` prints."""
 
     order: Order
@@ -39,7 +39,7 @@ def readable(resolver: TableResolver, order: Order, view: StateView, *, serving:
 
 
 def renderings(
-    resolver: TableResolver, wanted: Wanted, spelling: Spelling = lambda read: read.view
+    resolver: TableResolver, wanted: ChunksAtInputs, spelling: Spelling = lambda read: read.view
 ) -> tuple[Rendering, ...]:
     """One SELECT per chunk, or one for many of them where that provably gives the same rows."""
     model, chunks = resolver.graph.interval_model(wanted.order.model), wanted.order.chunks
@@ -66,7 +66,7 @@ class _Queries:
 
     resolver: TableResolver
     model: IntervalModel
-    wanted: Wanted
+    wanted: ChunksAtInputs
     spelling: Spelling
 
     def alone(self, number: int, intervals: tuple[Interval, ...]) -> Rendering:
@@ -153,7 +153,7 @@ def looks_beyond(model: IntervalModel) -> bool:
 
 def job(
     resolver: TableResolver,
-    wanted: Wanted,
+    wanted: ChunksAtInputs,
     generation: Generation,
     *,
     task: UUID,

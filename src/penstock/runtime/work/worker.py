@@ -11,7 +11,7 @@ from typing import Protocol
 
 from penstock.errors import ConflictError, ProjectError, StateError
 from penstock.planner.policy.selection import Selection
-from penstock.runtime.observe.sources import Observer, Sight, keep
+from penstock.runtime.observe.sources import Observer, SourceObservation, keep
 from penstock.runtime.place.revisions import Revisions
 from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.place.workspace import Workspace
@@ -157,10 +157,10 @@ class Worker:
             with closing(self.workspace.connect()) as state:
                 view = state.views.all()
                 observer = Observer(resolver, self.workspace.engine.scanner, self.workspace.environ)
-                for sight in observer.look(names, view):
-                    if isinstance(sight, Sight):
-                        keep(state.sources, sight)
-                        self.metrics.looked(sight.record.model, sight.record.error is None)
+                for observation in observer.look(names, view):
+                    if isinstance(observation, SourceObservation):
+                        keep(state.sources, observation)
+                        self.metrics.looked(observation.record.model, observation.record.error is None)
         except BaseException as error:
             self.metrics.error("scan", error)
             log("scan_failed", "warning", sources=",".join(sorted(names)), error=contained(error).message)

@@ -16,7 +16,7 @@ FOLD_AFTER_ROWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class SignedRun:
+class CoverageEntries:
     """Rows of one kind that follow each other; `id` is the last one's."""
 
     generation: int
@@ -26,7 +26,7 @@ class SignedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class CoverageTotal:
     """What a generation holds after all of its rows up to `through`."""
 
     through: int = 0
@@ -34,7 +34,7 @@ class Fold:
     stale: IntervalSet = NOTHING
 
 
-def extended(base: Fold, runs: Sequence[SignedRun]) -> Fold:
+def extended(base: CoverageTotal, runs: Sequence[CoverageEntries]) -> CoverageTotal:
     """`base` and the rows after it, in the order of their ids."""
     if not runs:
         return base
@@ -45,7 +45,7 @@ def extended(base: Fold, runs: Sequence[SignedRun]) -> Fold:
         local = _signed(local, run.kind, run.ranges)
     covered = (base.covered - touched) | local.covered
     stale = (base.stale - touched) | local.stale
-    return Fold(runs[-1].id, covered, stale)
+    return CoverageTotal(runs[-1].id, covered, stale)
 
 
 def _signed(held: Coverage, kind: Kind, part: IntervalSet) -> Coverage:
@@ -66,20 +66,22 @@ class _Folded:
     stale: list[int]
 
 
-def read(database: Database, generations: Iterable[int], known: Mapping[int, Fold]) -> dict[int, Fold]:
+def read(
+    database: Database, generations: Iterable[int], known: Mapping[int, CoverageTotal]
+) -> dict[int, CoverageTotal]:
     """What `generations` hold now: two statements, and only rows that `known` does not have yet.
 
     Rows are written under the generation's lock, so none with a smaller id can appear later.
     """
     wanted = sorted(generations)
     missing = [no for no in wanted if no not in known]
-    folds = {no: known.get(no, Fold()) for no in wanted}
+    folds = {no: known.get(no, CoverageTotal()) for no in wanted}
     for folded in database.rows("read_folded", _Folded, generations=missing):
-        folds[folded.generation] = Fold(
+        folds[folded.generation] = CoverageTotal(
             folded.through, IntervalSet(tuple(folded.covered)), IntervalSet(tuple(folded.stale))
         )
     through = [folds[no].through for no in wanted]
-    runs = database.rows("read_signed_rows", SignedRun, generations=wanted, through=through)
+    runs = database.rows("read_signed_rows", CoverageEntries, generations=wanted, through=through)
     for no, group in groupby(runs, key=lambda run: run.generation):
         folds[no] = extended(folds[no], list(group))
     return folds

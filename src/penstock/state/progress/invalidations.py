@@ -8,7 +8,7 @@ from itertools import groupby
 
 from psycopg.types.json import Jsonb
 
-from penstock.planner.change.pins import Asked, InputChange, lost, too_early
+from penstock.planner.change.pins import InputChange, OpenInvalidation, lost, too_early
 from penstock.state.database.connection import Database, storable
 from penstock.state.progress import pins, row_counts
 from penstock.state.progress.folding import Kind
@@ -20,7 +20,7 @@ from penstock.values.tasks import Frontier
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _CoverageEntry:
     """A signed row; covers name the frontier they were made from."""
 
     kind: Kind
@@ -149,7 +149,7 @@ def find_stale(
     Active work is asked too, covered or not: it may have fixed its inputs already, and finds the target when it
     publishes.
     """
-    said = database.rows("overlapping_rows", _Said, generation=generation, ranges=affected)
+    said = database.rows("overlapping_rows", _CoverageEntry, generation=generation, ranges=affected)
     made_from = sorted({row.frontier for row in said if row.frontier is not None})
     hits = {number for number, inputs in pins.frontiers(database, made_from).items() if hit(inputs)}
     old = _covered_from(said, hits) & affected
@@ -228,7 +228,7 @@ def answer_targets(database: Database, generation: int, done: IntervalSet, front
         database.run("close_invalidations", invalidations=answered)
 
 
-def _covered_from(said: Sequence[_Said], hits: Collection[int]) -> IntervalSet:
+def _covered_from(said: Sequence[_CoverageEntry], hits: Collection[int]) -> IntervalSet:
     """Where the last word is a cover that was made from one of these frontiers."""
     covered = NOTHING
     words = ((row.kind == "cover" and row.frontier in hits, row.range) for row in said if row.kind != "stale")
@@ -248,5 +248,7 @@ def _asked(
     table_id: str | None,
     snapshot: int | None,
     preferred: list[list[str]],
-) -> Asked:
-    return Asked(invalidation, epoch, remaining, InputChange(model, generation, table_id, snapshot), preferred)
+) -> OpenInvalidation:
+    return OpenInvalidation(
+        invalidation, epoch, remaining, InputChange(model, generation, table_id, snapshot), preferred
+    )

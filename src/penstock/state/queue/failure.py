@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 
 from penstock.errors import ErrorClass
 from penstock.planner.policy.breaker import pieces, signature
-from penstock.planner.policy.retry import Die, Ending, Family, Next, Retry, Split, hold_seconds, next_step
+from penstock.planner.policy.retry import Die, Ending, Next, Retry, Split, SplitFailures, hold_seconds, next_step
 from penstock.state.database.connection import Database, storable
 from penstock.state.queue.suspension import judge
 from penstock.state.queue.tasks import insert_orders
@@ -58,9 +58,9 @@ def follow_up(
     """One transaction: the attempt ends, and the task is tried again, split or dead."""
     before = database.rows("earlier_endings", Ending, task=ended.task, attempt=ended.attempt)
     endings = (*before, Ending(error_class, ended.worker))
-    family = _family(database, ended.task, error) if error_class == "engine" else Family()
+    split_failures = _family(database, ended.task, error) if error_class == "engine" else SplitFailures()
     chunks = len(ended.order.chunks) if divisible else 1
-    step = next_step(endings, chunks, ended.max_attempts, _DICE, family)
+    step = next_step(endings, chunks, ended.max_attempts, _DICE, split_failures)
     if isinstance(step, Retry):
         step = Retry(min(step.after_seconds, most_pause_seconds))
     given_up = not isinstance(step, Retry) and error_class in ("user", "engine")
@@ -110,11 +110,11 @@ def _take(database: Database, ended: Ended, step: Next, *, at_once: bool) -> Fol
             assert_never(step)
 
 
-def _family(database: Database, task: int, error: str) -> Family:
+def _family(database: Database, task: int, error: str) -> SplitFailures:
     """How often the batch that a task is a part of, and its other parts, have failed in the same way."""
     errors = database.rows("errors_of_family", _error, task=task)
     alike = [above for other, above in errors if signature(other) == signature(error)]
-    return Family(batch=sum(alike), all=len(alike))
+    return SplitFailures(batch=sum(alike), all=len(alike))
 
 
 def _error(*, error: str | None, above: bool) -> tuple[str, bool]:

@@ -7,7 +7,7 @@ select pg_advisory_xact_lock(('suspension'::regclass::oid::int8 << 32) + %(gener
 select split_from from task where id = %(task)s and split_from is not null;
 
 -- name: is_suspended
--- Asked under the lock above.
+-- OpenInvalidation under the lock above.
 select active from suspension where generation = %(generation)s;
 
 -- name: failures_in_a_row

@@ -30,7 +30,7 @@ _SECONDS = 1800
 
 
 @dataclass(frozen=True, slots=True)
-class ForeignSeen:
+class SparkTableState:
     """The newest snapshot of such a table."""
 
     table_id: str
@@ -45,7 +45,7 @@ class ForeignSeen:
     """Its change feed is on."""
 
 
-def seen(session: Session, location: str, position: PositionColumn | None) -> ForeignSeen:
+def seen(session: Session, location: str, position: PositionColumn | None) -> SparkTableState:
     with _asking(session, location) as spark:
         name = f"delta.{quoted(spark_path(location))}"
         detail = spark.sql(f"describe detail {name}").first()
@@ -54,7 +54,7 @@ def seen(session: Session, location: str, position: PositionColumn | None) -> Fo
             raise SourceError(f"Spark finds no Delta table at {location}")
         frame = spark.read.format("delta").option("versionAsOf", newest["version"]).load(spark_path(location))
         low, high = (None, None) if position is None else _extremes(frame, position)
-        return ForeignSeen(
+        return SparkTableState(
             table_id=detail["id"],
             snapshot=newest["version"],
             schema_hash=schema_hash(frame.schema.json()),
