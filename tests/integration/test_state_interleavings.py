@@ -193,7 +193,7 @@ def forgets_what_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
 def compares_no_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (invalidations, pins):
         monkeypatch.setattr(
-            module, "too_early", lambda asked, frontier, _: pins.compare_pin(frontier, asked.news) == "behind"
+            module, "too_early", lambda asked, frontier, _: pins.compare_pin(frontier, asked.change) == "behind"
         )
 
 

@@ -43,7 +43,7 @@ def reads(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], ob
         "projects.changes": lambda: state.projects.changes(story.definitions(a="new")),
         "projects.active_revision": state.projects.active_revision,
         "projects.bundle": lambda: state.projects.bundle("r1"),
-        "views.view": lambda: (state.views.all().working, state.views.all(datetime(2026, 1, 1, tzinfo=UTC)).work),
+        "views.all": lambda: (state.views.all().working, state.views.all(datetime(2026, 1, 1, tzinfo=UTC)).work),
         "views.lineage": lambda: state.views.lineage("core.b").working,
         "history.covers": lambda: state.history.covers(lease.generation, EVERYTHING),
         "history.newest_inputs": lambda: state.history.newest_inputs([lease.generation]),
