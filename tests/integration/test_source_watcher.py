@@ -320,7 +320,7 @@ def test_control_with_looks_inside_the_round_nothing_is_planned_until_it_answers
 
 def waiting_eyes(environ: dict[str, str]) -> TableWatcher:
     class Waiting(TableWatcher):
-        def glance(self) -> float:
+        def poll(self) -> float:
             return 1.0
 
     return Waiting(environ)
@@ -457,10 +457,10 @@ class Watch:
         self.due()
         return found
 
-    def glance(self) -> None:
+    def poll(self) -> None:
         for one in self.watcher._watched.values():
             one.due, one.marked = 0.0, min(one.marked, time.monotonic() - 1.0)
-        self.watcher.glance()
+        self.watcher.poll()
         self.wait()
 
     def audit(self) -> Iterator[Audited]:
@@ -488,14 +488,14 @@ def watch(trial: Deployment) -> Iterator[Watch]:
         yield made
 
 
-def test_a_source_at_rest_is_not_looked_at_and_a_commit_is_seen_at_a_glance(trial: Deployment, watch: Watch) -> None:
+def test_a_source_at_rest_is_not_looked_at_and_a_commit_is_seen_by_a_poll(trial: Deployment, watch: Watch) -> None:
     assert watch.due() == set()
     watch.woken.clear()
-    watch.glance()
+    watch.poll()
     assert not watch.woken
     assert watch.due() == set()
     trial.land("numbers", range(10, 20))
-    watch.glance()
+    watch.poll()
     assert watch.woken
     assert watch.due() == {"raw.numbers"}
     (seen,) = watch.look()
@@ -519,7 +519,7 @@ def test_a_table_that_was_replaced_by_one_with_as_many_commits_or_by_nothing_is_
 ) -> None:
     known = source(watch.workspace)
     act(trial)
-    watch.glance()
+    watch.poll()
     (seen,) = watch.look()
     assert isinstance(seen, SourceObservation)
     assert seen.record.error is not None or seen.record.table_id != known.table_id
@@ -535,7 +535,7 @@ def test_a_source_far_away_that_rests_costs_two_small_requests(trial: Deployment
         for one in watch.watcher._watched.values():
             one.due = 0.0
         store.asked()
-        watch.watcher.glance()
+        watch.watcher.poll()
         watch.wait()
         assert store.asked() == ["GET list", f"HEAD far/_delta_log/{1:020d}.json"]
 

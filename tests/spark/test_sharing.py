@@ -18,7 +18,7 @@ from penstock.engine.spark.tags import end_of
 from penstock.engine.values.job import InputRead, Tags
 from penstock.project.queries import sharing
 from penstock.project.queries.sharing import Share, Unshareable, shared
-from penstock.project.templates.rendering import STAND_IN
+from penstock.project.templates.rendering import PLACEHOLDER_BOUNDS
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.tasks import TAG
 
@@ -93,7 +93,7 @@ class Situation:
         return found
 
     def together(self, sql: str) -> DataFrame:
-        text = sql.format(**self._names, start=STAND_IN.start, end=STAND_IN.end)
+        text = sql.format(**self._names, start=PLACEHOLDER_BOUNDS.start, end=PLACEHOLDER_BOUNDS.end)
         carriers = frozenset((self._names["a"], self._names["b"]))
         made = shared(text, carriers, Share(self._chunks, lambda tag: end_of(tag, self._chunks)))
         return self._spark.sql(made)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from penstock.project.queries.sharing import Share, Unshareable, shared
-from penstock.project.templates.rendering import STAND_IN
+from penstock.project.templates.rendering import PLACEHOLDER_BOUNDS
 from penstock.project.templates.templates import outline
 from penstock.values.intervals import Interval
 from penstock.values.tasks import TAG
 
-START, END = STAND_IN.start, STAND_IN.end
+START, END = PLACEHOLDER_BOUNDS.start, PLACEHOLDER_BOUNDS.end
 CHUNKS = (Interval(0, 10), Interval(10, 20))
 
 

@@ -16,7 +16,7 @@ from memory_tags import stars_understood, tags_of
 from penstock.engine.values.job import Tags
 from penstock.project.queries import sharing
 from penstock.project.queries.sharing import Share, Unshareable, shared
-from penstock.project.templates.rendering import STAND_IN
+from penstock.project.templates.rendering import PLACEHOLDER_BOUNDS
 from penstock.values.intervals import Interval
 from penstock.values.tasks import TAG
 
@@ -47,7 +47,7 @@ CONNECTIONS = {look: tables(look) for look in LOOKS}
 def differs(sql: str, look: tuple[int, int]) -> bool | None:
     """None: SQLite does not know the syntax, or the query is not shared."""
     connection = CONNECTIONS[look]
-    text = sql.format(a="a", b="b", l="l", start=STAND_IN.start, end=STAND_IN.end)
+    text = sql.format(a="a", b="b", l="l", start=PLACEHOLDER_BOUNDS.start, end=PLACEHOLDER_BOUNDS.end)
     try:
         together = shared(text, frozenset("ab"), Share(CHUNKS, lambda tag: f"({tag} + 10)"))
     except Unshareable:

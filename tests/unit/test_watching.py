@@ -1,4 +1,4 @@
-"""How often a source is glanced at, and in which slices its log is walked."""
+"""How often a source is polled, and in which slices its log is walked."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from hypothesis import strategies as st
 
 from penstock.planner.policy.watching import (
     FIRST_SLICE,
-    GLANCE_SECONDS,
+    POLL_SECONDS,
     QUIET_SECONDS,
     SETTLING_SECONDS,
     gathered_at,
-    glance_seconds,
     next_slice,
+    poll_seconds,
 )
 
 seconds = st.floats(0, 1e7)
 
 
 @pytest.mark.parametrize(("rested", "every"), [(0, 1), (30, 1), (60, 2), (300, 10), (1e6, 10)])
-def test_the_longer_a_source_rests_the_seldomer_it_is_glanced_at(rested: float, every: float) -> None:
-    assert glance_seconds(rested, 10) == every
+def test_the_longer_a_source_rests_the_seldomer_it_is_polled(rested: float, every: float) -> None:
+    assert poll_seconds(rested, 10) == every
 
 
 @given(seconds, seconds)
-def test_a_glance_comes_at_least_as_often_as_the_source_asks_and_at_most_once_a_second(
+def test_a_poll_comes_at_least_as_often_as_the_source_asks_and_at_most_once_a_second(
     rested: float, scan: float
 ) -> None:
-    assert GLANCE_SECONDS <= glance_seconds(rested, scan) <= max(scan, GLANCE_SECONDS)
+    assert POLL_SECONDS <= poll_seconds(rested, scan) <= max(scan, POLL_SECONDS)
 
 
 @given(st.lists(seconds, max_size=40))

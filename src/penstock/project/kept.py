@@ -1,4 +1,4 @@
-"""How is a project written down, so that what is read back is the same?
+"""Serialises a project, for the cache and for the database, and reads it back.
 
 Nothing that came from the environment is written: a location or a value of `env` is kept as it was typed.
 """

@@ -22,7 +22,7 @@ from penstock.project.reading.problems import Notice, Problems
 from penstock.project.reading.toolchain import identity, require_plain_parser
 from penstock.project.templates.context import Ref, ScanContext, TemplateContext
 from penstock.project.templates.lookups import TemplateProblem
-from penstock.project.templates.rendering import STAND_IN, render_model, render_scan
+from penstock.project.templates.rendering import PLACEHOLDER_BOUNDS, render_model, render_scan
 from penstock.secrets import conceal
 from penstock.values.intervals import Interval
 from penstock.values.models import Graph, IntervalModel, Model, Source
@@ -122,7 +122,7 @@ def render_shared(
     lane: str,
 ) -> str:
     """The SQL that many chunks share, before `sharing.shared` puts their edges in."""
-    return render(model, project, STAND_IN, choices, ref, task_start, lane)
+    return render(model, project, PLACEHOLDER_BOUNDS, choices, ref, task_start, lane)
 
 
 def render_bounds(source: Source, project: Project, scan: ScanContext, ref: Ref) -> str:

@@ -15,7 +15,7 @@ from penstock.project.templates import templates
 from penstock.project.templates.context import RefUse, ScanContext, TemplateContext
 from penstock.project.templates.lookups import TemplateProblem
 from penstock.project.templates.names import names_in_scans, shows_bounds_only, varying
-from penstock.project.templates.rendering import STAND_IN, Inputs, render_model, render_scan
+from penstock.project.templates.rendering import PLACEHOLDER_BOUNDS, Inputs, render_model, render_scan
 from penstock.values.models import IntervalModel, Source
 from penstock.values.tasks import LANES
 
@@ -132,7 +132,9 @@ class Trial:
         choices = [group[0].model for group in model.dependencies]
         for lane in LANES if varying(names, "never", "bounds") else LANES[:1]:
             inputs = Inputs()
-            text = render_model(model.sql, where, STAND_IN, choices=choices, ref=inputs, task_start=0, lane=lane)
+            text = render_model(
+                model.sql, where, PLACEHOLDER_BOUNDS, choices=choices, ref=inputs, task_start=0, lane=lane
+            )
             yield text, inputs.uses
 
     def _analysed(self, sql: str, facts: Facts) -> Analysis:

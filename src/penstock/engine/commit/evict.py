@@ -1,4 +1,4 @@
-"""How are rows taken out of a table of ours that nobody asked for?"""
+"""Deletes rows that another program wrote into one of our tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which number do equal rows share?"""
+"""A fast hash per row: equal rows have equal hashes."""
 
 from __future__ import annotations
 

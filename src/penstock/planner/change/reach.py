@@ -1,4 +1,4 @@
-"""How far does a wish to compute again reach?"""
+"""Which chunks does a rerun or an invalidation compute again?"""
 
 from __future__ import annotations
 

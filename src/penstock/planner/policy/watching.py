@@ -1,13 +1,13 @@
-"""How often is a source glanced at, how much of its log is one slice, and when have its changes been gathered?"""
+"""How often is a source polled, how many commits are read at once, and when are its changes complete?"""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-GLANCE_SECONDS = 1.0
-"""A source that has just changed is glanced at this often."""
-RESTING = 30.0
-"""A source that has rested for so many periods is glanced at half as often as one that rested half as long."""
+POLL_SECONDS = 1.0
+"""A source that has just changed is polled this often."""
+IDLE_DIVISOR = 30.0
+"""The period of polling is the time since the last commit divided by this."""
 FIRST_SLICE = 64
 """Commits, until it shows how long they take."""
 _LARGEST_SLICE = 1024
@@ -19,9 +19,9 @@ QUIET_SECONDS = 3.0
 """What goes on changing is gathered until it stops for so long."""
 
 
-def glance_seconds(rested_seconds: float, scan_seconds: float) -> float:
-    """The longer a source rests the seldomer, down to its own period."""
-    return min(max(GLANCE_SECONDS, rested_seconds / RESTING), max(scan_seconds, GLANCE_SECONDS))
+def poll_seconds(idle_seconds: float, scan_seconds: float) -> float:
+    """The longer a source has had no commit, the longer the period, up to that of its own scans."""
+    return min(max(POLL_SECONDS, idle_seconds / IDLE_DIVISOR), max(scan_seconds, POLL_SECONDS))
 
 
 def next_slice(commits: int, seconds: float) -> int:

@@ -19,9 +19,9 @@ class LaneWork:
 
     seen: Observation
     ready: Readiness
-    again: Readiness
+    repairs: Readiness
     """The same for what is covered and stale."""
-    frontier: int | None
+    next_position: int | None
     """Forward goes on here; None when nothing was ever done and nothing is ready."""
     split: int
     """Forward computes what lies above, backfill what lies below."""
@@ -29,7 +29,7 @@ class LaneWork:
     """Whole cells that are being worked on, or whose last attempt failed for good."""
     repair: IntervalSet
     """Whole cells that are stale and ready. They are nobody else's, so that lanes never overlap."""
-    room: IntervalSet
+    repair_padding: IntervalSet
     """Whole cells around them that are covered and could be computed again, too."""
 
     def runs(self, lane: Lane) -> Iterator[Interval]:
@@ -52,7 +52,7 @@ class LaneWork:
             case "repair":
                 return self.repair_spans().part_at(at)
             case "forward":
-                if at < self.split or self.frontier is None:
+                if at < self.split or self.next_position is None:
                     return None
                 if not self.seen.model.fill.allow_gap_skipping:
                     run = next(self.runs("forward"), None)
@@ -72,7 +72,7 @@ class LaneWork:
         if len(self.repair) <= 1:
             return self.repair
         model, size = self.seen.model, self.ready.grid.size
-        return rounded(self.repair, self.room, Price(size, self.bytes_per_position(), model.widens))
+        return rounded(self.repair, self.repair_padding, Price(size, self.bytes_per_position(), model.widens))
 
     def bytes_per_position(self, choices: tuple[str, ...] | None = None) -> float:
         """What one position of the inputs holds; without `choices`, of the first member of each group."""
@@ -81,11 +81,11 @@ class LaneWork:
         return sum(inputs[name].bytes_per_position for name in set(names) if name in inputs)
 
     def ready_for(self, lane: Lane) -> Readiness:
-        return self.again if lane == "repair" else self.ready
+        return self.repairs if lane == "repair" else self.ready
 
     def ready_at(self, chunk: Interval) -> Readiness:
         """What decides about `chunk`: whether it is computed for the first time or again."""
-        return self.again if self.reopened(chunk) else self.ready
+        return self.repairs if self.reopened(chunk) else self.ready
 
     def reopened(self, chunk: Interval) -> bool:
         return bool(self.seen.stale.within(chunk.start, chunk.end)) and self.seen.covered.covers(chunk)
@@ -155,14 +155,14 @@ class LaneWork:
         return None if end is None or end <= low or (done is not None and end <= done) else end
 
     def _forward(self) -> Iterator[Interval]:
-        if self.frontier is None or self.split == MAX_POSITION:
+        if self.next_position is None or self.split == MAX_POSITION:
             return
         runs = self._wanted_runs(self.split, MAX_POSITION, newest_first=False)
         if self.seen.model.fill.allow_gap_skipping:
             yield from runs
             return
         first = next(runs, None) if self.unfinished is None else None
-        if first is not None and first.start <= self.frontier:
+        if first is not None and first.start <= self.next_position:
             yield first
 
 
@@ -170,13 +170,13 @@ def lane_work(seen: Observation) -> LaneWork:
     ready = readiness(seen)
     cell = ready.grid.cell
     busy = seen.in_flight.outward(cell) | seen.failed.outward(cell)
-    reached = frontier(seen, ready)
+    reached = next_position(seen, ready)
     split = MIN_POSITION if reached is None else ready.grid.down(reached)
     if seen.model.schedules.forwardfill == "off":
         split = MAX_POSITION
-    again = repair_readiness(seen, ready) if seen.stale else ready
-    repair, room = _repair(seen, ready, again)
-    return LaneWork(seen, ready, again, reached, split, busy, repair - busy, room - busy)
+    repairs = repair_readiness(seen, ready) if seen.stale else ready
+    repair, padding = _repair(seen, ready, repairs)
+    return LaneWork(seen, ready, repairs, reached, split, busy, repair - busy, padding - busy)
 
 
 def repairable(seen: Observation) -> IntervalSet:
@@ -185,7 +185,7 @@ def repairable(seen: Observation) -> IntervalSet:
     return _repair(seen, ready, repair_readiness(seen, ready))[0]
 
 
-def frontier(seen: Observation, ready: Readiness) -> int | None:
+def next_position(seen: Observation, ready: Readiness) -> int | None:
     """The end of what was done below the tip; a never-run model begins at its newest chunk or at its oldest."""
     if ready.tip is None or ready.low is None:
         return None
@@ -205,7 +205,7 @@ def _newest_start(ready: Readiness, start: int, end: int) -> int:
     return max(earliest, ready.grid.up(ready.reach_back(end))) if ready.splits else earliest
 
 
-def _repair(seen: Observation, ready: Readiness, again: Readiness) -> tuple[IntervalSet, IntervalSet]:
+def _repair(seen: Observation, ready: Readiness, repairs: Readiness) -> tuple[IntervalSet, IntervalSet]:
     """Whole cells that are stale and can be read again, as far as they are covered or ready anyway.
 
     And the covered cells in the same windows that can: nobody else will want those.
@@ -213,15 +213,15 @@ def _repair(seen: Observation, ready: Readiness, again: Readiness) -> tuple[Inte
     if not seen.stale:
         return NOTHING, NOTHING
     parts: list[IntervalSet] = []
-    room: list[IntervalSet] = []
+    padding: list[IntervalSet] = []
     cell = ready.grid.cell
-    for window in again.windows(ready.grid.down(seen.stale.edges[0]), ready.grid.up(seen.stale.edges[-1])):
+    for window in repairs.windows(ready.grid.down(seen.stale.edges[0]), ready.grid.up(seen.stale.edges[-1])):
         if stale := seen.stale.within(window.start, window.end):
             covered = seen.covered.within(window.start, window.end)
             whole = covered | ready.ready_in(window)
             # a cell of which some cannot be read is not computed from the rest
-            possible = whole - (whole - again.places(window)).outward(cell)
+            possible = whole - (whole - repairs.places(window)).outward(cell)
             parts.append((stale & possible).outward(cell) & possible)
             # nor one of which forward or backfill will compute the rest
-            room.append(possible - (possible - covered).outward(cell))
-    return joined(parts), joined(room)
+            padding.append(possible - (possible - covered).outward(cell))
+    return joined(parts), joined(padding)

@@ -19,7 +19,7 @@ from sqlglot.parsers.spark import SparkParser
 
 from penstock.project.queries.shareable_functions import AGGREGATES, GENERATORS, ROW_WISE, WINDOWED
 from penstock.project.reading.depth import deep
-from penstock.project.templates.rendering import STAND_IN
+from penstock.project.templates.rendering import PLACEHOLDER_BOUNDS
 from penstock.values.intervals import Interval
 from penstock.values.tasks import TAG
 
@@ -67,7 +67,7 @@ class Share:
 
 
 def shared(sql: str, carriers: frozenset[str], share: Share) -> str:
-    """`sql`, rendered for `STAND_IN`, as one query over all chunks; its last column is `TAG`.
+    """`sql`, rendered for `PLACEHOLDER_BOUNDS`, as one query over all chunks; its last column is `TAG`.
 
     `carriers` are the relations whose rows have that column.
     """
@@ -335,7 +335,7 @@ def _edge(node: exp.Expr) -> tuple[bool, int] | None:
 
 
 def _near(number: int) -> tuple[bool, int] | None:
-    for of_end, edge in ((False, STAND_IN.start), (True, STAND_IN.end)):
+    for of_end, edge in ((False, PLACEHOLDER_BOUNDS.start), (True, PLACEHOLDER_BOUNDS.end)):
         if abs(number - edge) < _NEAR:
             return of_end, number - edge
     return None

@@ -10,7 +10,7 @@ from penstock.project.templates.lookups import Mistake
 from penstock.project.templates.names import values_given
 from penstock.values.intervals import Interval
 
-STAND_IN = Interval(3_905_718_264_530_917_000, 6_402_915_873_061_428_000)
+PLACEHOLDER_BOUNDS = Interval(3_905_718_264_530_917_000, 6_402_915_873_061_428_000)
 """The bounds in a text that many chunks share: their own edges are put in the places where these are found."""
 
 

@@ -17,7 +17,7 @@ from typing import TypeVar
 from penstock.engine.log.newer_commits import CommitFile
 from penstock.engine.observe.source_log import SourceLog, source_log
 from penstock.errors import PenstockError
-from penstock.planner.policy.watching import GLANCE_SECONDS, glance_seconds
+from penstock.planner.policy.watching import POLL_SECONDS, poll_seconds
 from penstock.runtime.observe.audit import (
     STILL_LOOKING,
     Audited,
@@ -45,14 +45,14 @@ AUDITORS, AUDIT_BATCH = 4, 512
 HANGING_SECONDS = 40.0
 """Nobody waits longer for an answer: somebody else takes the place of whoever does."""
 NEWS_SECONDS = 0.5
-"""Where a glance saw a newer commit, a look may follow this soon after the last one."""
+"""Where a poll saw a newer commit, a look may follow this soon after the last one."""
 _GRACE_SECONDS = 0.1
 """A look at a table nearby is over by then: what it saw is planned in the same round."""
 
 
 class _Act(Enum):
     LOOK = auto()
-    GLANCE = auto()
+    POLL = auto()
     AUDIT = auto()
     EVICT = auto()
 
@@ -91,7 +91,7 @@ class _Watched:
 class BackgroundWatcher:
     """A source watcher with a few threads: one at a time per source; the scheduler takes what they have seen.
 
-    Between looks the logs are glanced at, which costs next to nothing; only what moved is looked at.
+    Between looks the logs are polled, which costs next to nothing; only what moved is looked at.
     """
 
     environ: Mapping[str, str]
@@ -182,18 +182,18 @@ class BackgroundWatcher:
             self._auditors.begin(key, partial(answer, key, subject))
         return set(asked)
 
-    def glance(self) -> float:
-        """Begin a glance at every log that is due; in how many seconds the next one is."""
+    def poll(self) -> float:
+        """Poll every log that is due; in how many seconds the next one is."""
         now = time.monotonic()
         watched_logs = dict(self._watched)
         for name, watched in watched_logs.items():
             if watched.due <= now and not self._pool.busy((_Act.LOOK, name)):
-                watched.due = now + glance_seconds(now - watched.moved, watched.scan_seconds)
-                self._pool.begin((_Act.GLANCE, name), lambda watched=watched: self._glance(watched))  # type: ignore[misc]
-        later = min((watched.due for watched in watched_logs.values()), default=now + GLANCE_SECONDS)
-        return min(max(later - now, GLANCE_SECONDS / 10), GLANCE_SECONDS)
+                watched.due = now + poll_seconds(now - watched.moved, watched.scan_seconds)
+                self._pool.begin((_Act.POLL, name), lambda watched=watched: self._poll(watched))  # type: ignore[misc]
+        later = min((watched.due for watched in watched_logs.values()), default=now + POLL_SECONDS)
+        return min(max(later - now, POLL_SECONDS / 10), POLL_SECONDS)
 
-    def _glance(self, watched: _Watched) -> None:
+    def _poll(self, watched: _Watched) -> None:
         now = time.monotonic()
         try:
             changed = watched.log.goes_on(watched.location, watched.snapshot, watched.storage)
@@ -221,7 +221,7 @@ class BackgroundWatcher:
                 followed[source.name] = before
                 continue
             period = float(source.incremental_scan_seconds)
-            due = now + GLANCE_SECONDS
+            due = now + POLL_SECONDS
             log = source_log(source.format)
             followed[source.name] = _Watched(log, place, storage, period, record.snapshot, record.table_id, now, due)
         self._watched = followed
@@ -268,10 +268,10 @@ def glancing(watcher: BackgroundWatcher) -> Iterator[None]:
     ended = threading.Event()
 
     def act() -> None:
-        while not ended.wait(watcher.glance()):
+        while not ended.wait(watcher.poll()):
             continue
 
-    thread = threading.Thread(target=act, name="penstock-glances", daemon=True)
+    thread = threading.Thread(target=act, name="penstock-polls", daemon=True)
     thread.start()
     try:
         yield

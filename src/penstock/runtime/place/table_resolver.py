@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableResolver:
-    """A project at its place. What lies inside it is stored relative, so that it can be moved."""
+    """Resolves a model to the location of its table and the snapshot to read.
+
+    Paths inside the project are stored relative to it, so that it can be moved.
+    """
 
     project: Project
     warehouse: str = field(init=False)

@@ -53,7 +53,7 @@ class Worker:
     """Called after every turn with whether the database answered."""
     _resolver: TableResolver | None = None
     _seen_at: float | None = None
-    _scouts: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "penstock-scout"))
+    _scan_pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "penstock-scan"))
     _scan: Future[None] | None = None
 
     def serve(self, stop: Stop, wakeup: Wakeup) -> None:
@@ -105,7 +105,7 @@ class Worker:
                 self.pool.hand_back("its worker was stopped")
             except (StateError, ConflictError) as error:
                 log("state_unreachable", "warning", error=error.message)
-        self._scouts.shutdown(wait=False, cancel_futures=True)
+        self._scan_pool.shutdown(wait=False, cancel_futures=True)
 
     def _claimable(self, resolver: TableResolver) -> frozenset[str]:
         running = [lease.order.model for lease in self.pool.leases]
@@ -150,7 +150,7 @@ class Worker:
             return
         names = self.state.sources.claim_scans([source.name for source in resolver.graph.sources])
         if names:
-            self._scan = self._scouts.submit(self._scanned, resolver, names)
+            self._scan = self._scan_pool.submit(self._scanned, resolver, names)
 
     def _scanned(self, resolver: TableResolver, names: frozenset[str]) -> None:
         try:

@@ -161,7 +161,7 @@ class IntervalModel(Transformation):
     """One query over many chunks gives the same rows as one query per chunk."""
     widens_reason: str = ""
     tagged: bool = False
-    """It does when its rows carry their chunk."""
+    """For that the query gets the chunk as a column of each row."""
     schedules: Schedules = Schedules()
     limits: Limits = Limits()
     fill: Fill = Fill()
@@ -177,7 +177,7 @@ class IntervalModel(Transformation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicModel(Transformation):
-    """A table kept fresh from the keys that changed."""
+    """A table kept fresh from the keys that changed. It is declared and checked; building it comes later."""
 
     target_lag: int | LagWord | None = None
     """In seconds."""
@@ -193,7 +193,7 @@ class DynamicModel(Transformation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullModel(Transformation):
-    """A table that is replaced whole, by a schedule."""
+    """A table that is replaced whole, by a schedule. It is declared and checked; building it comes later."""
 
     schedule: str
     update_strategy: Literal["replace", "append"] = "replace"
