@@ -78,7 +78,7 @@ def wait(state: State, holds: Callable[[], bool], seconds: float = 180.0) -> Non
 
 
 def reached(state: State, end: int) -> bool:
-    second = state.views.all().current.get("t.second")
+    second = state.views.whole().current.get("t.second")
     return bool(second and second.covered.end == end and not second.stale)
 
 

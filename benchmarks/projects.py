@@ -93,7 +93,7 @@ def build(root: Path) -> None:
     """Every table as if it had been computed: there is nothing to do, and much to look after."""
     with open_workspace(root, os.environ) as workspace:
         observe(workspace, Silent())
-        for generation in workspace.state.views.all().current.values():
+        for generation in workspace.state.views.whole().current.values():
             commit(workspace.resolver.table(generation.location), {"n": range(100), "value": range(100)})
         connection = workspace.state.database.connection
         connection.execute("update generation set accepted_snapshot = 0, audited_snapshot = 0")

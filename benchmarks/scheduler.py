@@ -42,7 +42,7 @@ SOURCES, ROOTS = 10, 50
 SWEEP_SECONDS = 60
 PARTS = {
     "project": ((Revisions, "resolver"),),
-    "view": ((Views, "all"),),
+    "view": ((Views, "whole"),),
     "look": ((Sources, "claim_looks"), (Sources, "record"), (Observer, "_observe")),
     "settle": ((Queue, "reap"), (Events, "handle")),
     "diff": ((Triggers, "due"),),

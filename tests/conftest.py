@@ -27,7 +27,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reports = [one for kind in terminalreporter.stats.values() for one in kind if isinstance(one, pytest.TestReport)]
+    reports = [
+        report for kind in terminalreporter.stats.values() for report in kind if isinstance(report, pytest.TestReport)
+    ]
     if len({report.nodeid.split("/")[1] for report in reports}) > 1:
         terminalreporter.section("what each part costs")
         terminalreporter.write("".join(f"{line}\n" for line in table(reports)))
@@ -45,16 +47,11 @@ def database_home() -> Iterator[Path]:
     shutil.rmtree(home, ignore_errors=True)
 
 
-def cache_folder() -> Path:
-    """The users' own cache, so that jars are fetched once and not once per test run."""
-    given = os.environ.get("PENSTOCK_CACHE") or os.environ.get("XDG_CACHE_HOME")
-    return Path(given or Path.home() / ".cache") / "penstock"
-
-
 @pytest.fixture(scope="session")
 def session() -> Iterator[Session]:
     """One for all files of a process: those of tests/spark, and those in which commands are typed in the process."""
     from penstock.engine.spark.session import Session, SparkSettings
+    from penstock.runtime.place.workspace import cache_folder
 
     conf = {
         "spark.hadoop.javax.jdo.option.ConnectionPassword": "conf-Zk93-hush",
@@ -62,6 +59,8 @@ def session() -> Iterator[Session]:
     }
     storage = {"AWS_SECRET_ACCESS_KEY": "storage-Zk93-hush", "AWS_REGION": "eu-north-1"}
     environ = {**os.environ, "SOME_DATABASE_PASSWORD": "environ-Zk93-hush"}
-    started = Session(SparkSettings(cache=cache_folder(), environ=environ, conf=conf, storage=storage, quick=True))
+    started = Session(
+        SparkSettings(cache=cache_folder(os.environ), environ=environ, conf=conf, storage=storage, quick=True)
+    )
     yield started
     started.stop()

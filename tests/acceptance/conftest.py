@@ -80,7 +80,10 @@ def shell_in() -> Callable[[Path], Shell]:
 
 @dataclass(frozen=True)
 class Typed(Shell):
-    """The same commands, each in this process: whoever asks for Spark is given the session of the tests."""
+    """The same commands, each in this process: whoever asks for Spark is given the session of the tests.
+
+    Its settings are those of the tests, so it is not for projects that have a `spark:` of their own.
+    """
 
     session: Session
 

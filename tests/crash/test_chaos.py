@@ -214,7 +214,7 @@ class Chaos:
         self.corrections.append((landing.version(), start, end))
 
     def say_corrections(self, workspace: Workspace) -> str | None:
-        known = workspace.state.views.all().sources.get("raw.numbers")
+        known = workspace.state.views.whole().sources.get("raw.numbers")
         seen = -1 if known is None or known.snapshot is None else known.snapshot
         for one in tuple(self.corrections):
             snapshot, start, end = one

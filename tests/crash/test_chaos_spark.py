@@ -172,7 +172,7 @@ class Storm:
 
 def resting_on_work(workspace: Workspace) -> list[str]:
     """Models that are said to be fine beside ranges that are stale or missing."""
-    models = status(workspace.resolver, workspace.state.views.all(), ())["models"]
+    models = status(workspace.resolver, workspace.state.views.whole(), ())["models"]
     assert isinstance(models, list)
     return [
         f"{one['name']} is ok with the gaps {one['gaps']}, stale {one['stale']}: {one['reason']}"
@@ -185,7 +185,7 @@ def not_well(workspace: Workspace) -> str | None:
     """Why the deployment has not come to rest; None when every model is fine and every commit was judged."""
     if (complaint := unrest(workspace)) is not None:
         return complaint
-    world = workspace.state.views.all()
+    world = workspace.state.views.whole()
     models = status(workspace.resolver, world, ())["models"]
     assert isinstance(models, list)
     for one in models:

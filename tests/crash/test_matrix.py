@@ -115,7 +115,7 @@ class Stage:
         found += [f"{one.name} was refused by a constraint" for one in self.residents.all if "violates" in one.text()]
         commits: Counter[str] = Counter()
         with self.trial.opened() as workspace:
-            for name, one in workspace.state.views.all().current.items():
+            for name, one in workspace.state.views.whole().current.items():
                 place = workspace.resolver.table(one.location)
                 table = DeltaTable(place, version=one.accepted_snapshot).to_pyarrow_table()
                 rows = sorted(zip(table["n"].to_pylist(), table["value"].to_pylist(), strict=True))
@@ -284,7 +284,7 @@ def files_move_under_a_repair(stage: Stage, step: str) -> None:
     stage.values[:10] = [n * 9 for n in range(10)]
 
     def seen(workspace: Workspace) -> str | None:
-        known = workspace.state.views.all().sources["raw.numbers"].snapshot
+        known = workspace.state.views.whole().sources["raw.numbers"].snapshot
         return None if known == landing.version() else f"known up to {known}"
 
     stage.residents.wait_until(seen, WAIT_SECONDS)

@@ -102,7 +102,7 @@ class Story:
         self.state.projects.apply("r1", b"bundle", {"files": 3}, self.definitions())
 
     def generation(self, model: str = "core.a") -> Generation:
-        return self.state.views.all().working[model]
+        return self.state.views.whole().working[model]
 
     def covered(self, model: str = "core.a") -> IntervalSet:
         return self.generation(model).covered
@@ -114,7 +114,7 @@ class Story:
         return Order(model, lane, tuple(Interval(*chunk) for chunk in chunks), ("raw.events",), "new rows")
 
     def enqueue(self, *orders: Order) -> int:
-        generations = {name: one.no for name, one in self.state.views.all().working.items()}
+        generations = {name: one.no for name, one in self.state.views.whole().working.items()}
         return self.state.queue.enqueue(orders, generations)
 
     def lease(self, *chunks: tuple[int, int], model: str = "core.a", worker: str = "w") -> Lease:
@@ -131,7 +131,7 @@ class Story:
         """What the lease's model reads, as if its only input were at `snapshot`."""
         if lease.order.model == "core.a":
             return {"raw.events": Pin("landing/events", snapshot, "table-1")}
-        parent = self.state.views.all().working.get("core.a")
+        parent = self.state.views.whole().working.get("core.a")
         return {"core.a": Pin(parent.location, snapshot, None, str(parent.id))} if parent else {}
 
     def commit(

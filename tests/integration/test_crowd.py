@@ -151,7 +151,7 @@ def until_done(crowd: Crowd, stop: Stop) -> None:
     with listening(crowd.connect, wakeup):
         while True:
             scheduler.round()
-            view = crowd.state.views.all()
+            view = crowd.state.views.whole()
             if all(one.covered.size == 40 for one in view.current.values()):
                 return
             wakeup.wait(0.2)
@@ -160,7 +160,7 @@ def until_done(crowd: Crowd, stop: Stop) -> None:
 def committed(crowd: Crowd) -> Counter[tuple[object, ...]]:
     """Every chunk, as often as it was written."""
     found: Counter[tuple[object, ...]] = Counter()
-    for name, one in crowd.state.views.all().current.items():
+    for name, one in crowd.state.views.whole().current.items():
         for snapshot in crowd.engine.snapshots(TableResolver(crowd.project).table(one.location)):
             if snapshot.entry.commit is not None:
                 found.update((name, c.interval.start, c.interval.end) for c in snapshot.entry.commit.chunks)
@@ -267,7 +267,7 @@ def test_b19_slow_workers_make_no_queue_longer_than_the_schedules_are_many(crowd
         scheduler.round()
         while slow.go_on(1):
             continue
-    covered = {name: one.covered.edges for name, one in crowd.state.views.all().current.items()}
+    covered = {name: one.covered.edges for name, one in crowd.state.views.whole().current.items()}
     assert covered == dict.fromkeys((f"t.{one}" for one in (*TICKING, *OFTEN, "new")), (0, 60))
 
 

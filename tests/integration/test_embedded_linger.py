@@ -157,7 +157,7 @@ def clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "PG_VERSION").touch()
     handle = os.open(tmp_path / "clients", os.O_RDWR | os.O_CREAT)
-    os.pwrite(handle, watch.wish(10), 0)
+    os.pwrite(handle, watch.linger_note(10), 0)
     yield handle
     os.close(handle)
 
@@ -170,8 +170,8 @@ def waited(clients: int, patch: pytest.MonkeyPatch, then: dict[float, Callable[[
 
 
 def test_whoever_comes_begins_the_time_anew(clients: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    come: Callable[[], object] = lambda: os.pwrite(clients, watch.wish(10), 0)  # noqa: E731
-    hurry: Callable[[], object] = lambda: os.pwrite(clients, watch.wish(0), 0)  # noqa: E731
+    come: Callable[[], object] = lambda: os.pwrite(clients, watch.linger_note(10), 0)  # noqa: E731
+    hurry: Callable[[], object] = lambda: os.pwrite(clients, watch.linger_note(0), 0)  # noqa: E731
     assert waited(clients, monkeypatch, {}) == 10
     assert waited(clients, monkeypatch, {9: come}) == 19
     assert waited(clients, monkeypatch, {9: come, 12: hurry}) == 12
@@ -179,7 +179,7 @@ def test_whoever_comes_begins_the_time_anew(clients: int, monkeypatch: pytest.Mo
 
 def test_without_a_mark_of_its_own_nobody_would_notice(clients: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "wish", lambda seconds: os.pread(clients, 100, 0))
-    assert waited(clients, monkeypatch, {9: lambda: os.pwrite(clients, watch.wish(10), 0)}) == 10
+    assert waited(clients, monkeypatch, {9: lambda: os.pwrite(clients, watch.linger_note(10), 0)}) == 10
 
 
 @pytest.mark.parametrize("deleted", ["clients", "PG_VERSION"])
@@ -193,6 +193,6 @@ def test_unless_somebody_looked_it_would_linger(clients: int, monkeypatch: pytes
 
 
 def test_a_wish_that_cannot_be_read_is_none() -> None:
-    assert watch.wished_seconds(watch.wish(12.5)) == 12.5
-    assert len(watch.wish(0)) == len(watch.wish(86_400))
-    assert watch.wished_seconds(b"") == watch.wished_seconds(b"rubbish") == 0
+    assert watch.linger_seconds(watch.linger_note(12.5)) == 12.5
+    assert len(watch.linger_note(0)) == len(watch.linger_note(86_400))
+    assert watch.linger_seconds(b"") == watch.linger_seconds(b"rubbish") == 0

@@ -49,13 +49,13 @@ class Trial:
         return self.resolver.source(source)
 
     def place(self, name: str) -> str:
-        return self.resolver.table(self.state.views.all().current[f"t.{name}"].location)
+        return self.resolver.table(self.state.views.whole().current[f"t.{name}"].location)
 
     def land(self, *positions: int, factor: int = 7) -> int:
         return self.engine.land(self.landing, [{"n": n, "value": n * factor} for n in positions])
 
     def look(self) -> None:
-        observer, view = MemoryObserver(self.engine), self.state.views.all()
+        observer, view = MemoryObserver(self.engine), self.state.views.whole()
         for observation in observer.look(self.resolver, ["raw.numbers"], view):
             keep(self.state.sources, observation)
         assert observer.audit(self.resolver, self.state, view) == ()
@@ -102,7 +102,7 @@ class Trial:
         return holds(self.engine, self.state, self.resolver)
 
     def covered(self, name: str) -> IntervalSet:
-        found = self.state.views.all().current[f"t.{name}"]
+        found = self.state.views.whole().current[f"t.{name}"]
         return found.covered - found.stale
 
 
@@ -177,7 +177,7 @@ def test_an_attempt_that_dies_anywhere_leaves_nothing_wrong(trial: Trial, label:
     assert trial.violations() == []
     trial.wait(600)
     trial.reconcile()
-    assert not any(work.in_flight for work in trial.state.views.all().work.values())
+    assert not any(work.in_flight for work in trial.state.views.whole().work.values())
     assert trial.covered("copy") == ranges((0, 80))
     assert trial.violations() == []
 
@@ -215,7 +215,7 @@ def test_a_served_snapshot_that_is_gone_is_seen(built: Trial) -> None:
 
 def test_a_change_that_nobody_was_told_of_is_seen(built: Trial) -> None:
     built.land(13)
-    view = built.state.views.all()
+    view = built.state.views.whole()
     for observation in MemoryObserver(built.engine).look(built.resolver, ["raw.numbers"], view):
         keep(built.state.sources, replace(observation, changed=UNCHANGED))
     assert built.work() == 0
@@ -231,7 +231,7 @@ def test_a_task_with_two_commits_is_seen(built: Trial) -> None:
 
 def test_an_interval_is_computed_from_scratch_at_any_frontier(built: Trial) -> None:
     model = built.resolver.graph.interval_model("t.copy")
-    before = built.resolver.pin("raw.numbers", built.state.views.all())
+    before = built.resolver.pin("raw.numbers", built.state.views.whole())
     assert before is not None and before.snapshot == 0
     built.land(3)
     counts = []
@@ -247,7 +247,7 @@ class TestMemoryObserver:
     def observed(self, trial: Trial, known: SourceRecord, **more: bool) -> tuple[SourceRecord, Changed]:
         source = trial.resolver.graph.models["raw.numbers"]
         assert isinstance(source, Source)
-        now = trial.state.views.all().at
+        now = trial.state.views.whole().at
         return MemoryObserver(trial.engine, **more).observe(trial.resolver, source, known, now)
 
     def test_first_sight_gives_bounds_and_no_change(self, trial: Trial) -> None:

@@ -61,7 +61,7 @@ def workspace(trial: Deployment) -> Iterator[Workspace]:
 
 
 def shown(workspace: Workspace, name: str) -> dict[str, object]:
-    view = workspace.state.views.all()
+    view = workspace.state.views.whole()
     inputs = workspace.state.history.newest_inputs([generation.no for generation in view.current.values()])
     answer = status(workspace.resolver, view, (name,), inputs=inputs)
     json.dumps(answer, default=listed)
@@ -74,7 +74,7 @@ def shown(workspace: Workspace, name: str) -> dict[str, object]:
 
 
 def test_status_names_the_project_the_revision_and_the_moment(workspace: Workspace) -> None:
-    answer = status(workspace.resolver, workspace.state.views.all(), ())
+    answer = status(workspace.resolver, workspace.state.views.whole(), ())
     assert set(answer) == {"project", "revision", "at", "workers", "models"}
     assert answer["project"] == "trial"
     assert datetime.fromisoformat(str(answer["at"])).utcoffset() == timedelta(0)
@@ -331,9 +331,9 @@ def test_verify_tells_wrong_from_behind(tmp_path: Path, dsn: str) -> None:
         assert (row["rows_stored"], row["wrong"], row["behind"]) == (30, [], [])
         json.dumps(row)
         # the state is made to believe in a snapshot with rows that no query gave
-        place = workspace.resolver.table(workspace.state.views.all().current["t.copy"].location)
+        place = workspace.resolver.table(workspace.state.views.whole().current["t.copy"].location)
         DeltaTable(place).delete("n = 25")
-        current = workspace.state.views.all().current["t.copy"]
+        current = workspace.state.views.whole().current["t.copy"]
         assert current.accepted_snapshot is not None
         workspace.state.generations.accept_snapshot(current.no, current.accepted_snapshot, DeltaTable(place).version())
         [row] = models_of(verify(workspace, workspace.interval_models(()), 10, 40))

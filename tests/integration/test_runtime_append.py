@@ -61,7 +61,7 @@ def test_verify_finds_facts_that_are_missing_or_stored_twice(trial: Deployment) 
     with trial.opened() as workspace:
         for name in ("kept", "retracted"):
             head = DeltaTable(trial.place(name)).version()
-            current = workspace.state.views.all().current[f"t.{name}"]
+            current = workspace.state.views.whole().current[f"t.{name}"]
             assert current.accepted_snapshot is not None
             workspace.state.generations.accept_snapshot(current.no, current.accepted_snapshot, head)
     found = {verification.name: verification for verification in verifications(trial)}

@@ -53,7 +53,7 @@ def test_status_shows_who_is_up(trial: Deployment, capsys: pytest.CaptureFixture
         one.state.workers.register("first", {"host": "alpha", "pid": 11, "role": "worker", "slots": 2})
         other.state.workers.register("second", {"host": "beta", "pid": 12, "role": "scheduler", "slots": 0})
         workers = one.state.workers.alive()
-        answer = status(one.resolver, one.state.views.all(), (), workers)
+        answer = status(one.resolver, one.state.views.whole(), (), workers)
         found = json.loads(json.dumps(answer, default=listed))["workers"]
         assert all(set(worker) == WORKER for worker in found)
         assert [(w["id"], w["role"], w["host"], w["pid"], w["slots"], w["tasks"], w["stopping"]) for w in found] == [

@@ -44,7 +44,9 @@ def numbers(upto: int, more: int = 0) -> list[tuple[object, ...]]:
 
 def look(workspace: Workspace) -> list[str]:
     """What is told beside what is to be computed again: nothing, unless something is wrong."""
-    told = [one for one in runtime_audit.audit(workspace.resolver, workspace.state, workspace.state.views.all()) if one]
+    told = [
+        one for one in runtime_audit.audit(workspace.resolver, workspace.state, workspace.state.views.whole()) if one
+    ]
     assert all(one.endswith("is recomputed") for one in told), told
     return told
 
@@ -182,11 +184,11 @@ def test_a_table_is_looked_at_as_it_is_known_when_its_turn_comes(
     monkeypatch.setattr(runtime_audit, "KNOWN_SECONDS", 0.0)
     with trial.opened() as workspace:
         state = workspace.state
-        tables = runtime_audit.own_tables(workspace.resolver, state.views, state.views.all())
+        tables = runtime_audit.own_tables(workspace.resolver, state.views, state.views.whole())
         first = next(tables)
         trial.land("numbers", range(40, 60))
         trial.run()
-        working = state.views.all().working
+        working = state.views.whole().working
         assert [table.generation for table in tables] == [
             one for one in working.values() if one.no != first.generation.no
         ]
@@ -199,7 +201,7 @@ FAR = {"n": [5000, 5001, 5002], "value": [1, 2, 3]}
 def test_rows_that_others_put_where_nothing_is_covered_are_found_by_verify(trial: Deployment) -> None:
     commit(trial.place("copy"), FAR)
     with trial.opened() as workspace:
-        current = workspace.state.views.all().current["t.copy"]
+        current = workspace.state.views.whole().current["t.copy"]
         workspace.state.generations.accept_snapshot(
             current.no, current.accepted_snapshot or 0, (current.accepted_snapshot or 0) + 1
         )
@@ -283,7 +285,7 @@ def with_accepted(trial: Deployment, rows: dict[str, list[int]]) -> None:
     """Rows where nothing is covered that count as ours."""
     commit(trial.place("copy"), rows)
     with trial.opened() as workspace:
-        current = workspace.state.views.all().current["t.copy"]
+        current = workspace.state.views.whole().current["t.copy"]
         accepted = current.accepted_snapshot or 0
         workspace.state.generations.accept_snapshot(current.no, accepted, accepted + 1)
 

@@ -311,7 +311,7 @@ def queue_and_pause(trial: Deployment) -> None:
     trial.model("copy", COPY, "interval: 80")
     with trial.opened() as workspace:
         apply(workspace)
-        generations = {name: one.no for name, one in workspace.state.views.all().working.items()}
+        generations = {name: one.no for name, one in workspace.state.views.whole().working.items()}
         order = Order("t.copy", "forward", (Interval(0, 80),), ("raw.numbers",), "test")
         assert workspace.state.queue.enqueue([order], generations) == 1
         workspace.state.control.pause("t.copy", "test")
@@ -345,7 +345,7 @@ def test_a_run_does_not_wait_for_storage_that_failed_in_it(trial: Deployment) ->
     trial.model("copy", COPY, UPWARDS + "\nretries: 0")
     with trial.opened(Fault("staged", raising(EngineError("no space")), times=1000)) as workspace:
         apply(workspace)
-        began = workspace.state.views.all().at
+        began = workspace.state.views.whole().at
         run(workspace, workspace.interval_models(()), Silent())
         trial.move_clock(3600)
         assert reconcile(workspace.state, workspace.resolver, dead_since=began).view.suspended
@@ -360,7 +360,7 @@ def test_what_failed_first_and_was_done_then_is_no_error_of_the_run(trial: Deplo
         ended = _Run(
             workspace, workspace.interval_models(()), Silent(), lambda: pytest.fail("no work"), datetime.now(UTC)
         )
-        ended._count_dead(workspace.state.views.all(), summary)
+        ended._count_dead(workspace.state.views.whole(), summary)
     assert (summary.failed, summary.errors) == (0, [])
 
 

@@ -54,7 +54,7 @@ def table(trial: Deployment, name: str = "numbers") -> DeltaTable:
 
 def source(trial: Deployment, name: str = "numbers") -> SourceRecord:
     with trial.opened() as workspace:
-        return workspace.state.views.all().sources[f"raw.{name}"]
+        return workspace.state.views.whole().sources[f"raw.{name}"]
 
 
 def again(trial: Deployment, name: str) -> IntervalSet:
@@ -173,7 +173,7 @@ def test_older_files_of_the_same_table_are_everything(trial: Deployment, tmp_pat
     shutil.rmtree(trial.landing("numbers"))
     shutil.copytree(kept, trial.landing("numbers"))
     with trial.opened() as workspace:
-        view = workspace.state.views.all()
+        view = workspace.state.views.whole()
         (observation,) = Observer(workspace.resolver, None, workspace.environ).look(["raw.numbers"], view)
     assert isinstance(observation, SourceObservation)
     assert (observation.record.snapshot, observation.changed.ranges) == (0, EVERYTHING)
@@ -293,7 +293,7 @@ def a_repair_whose_rows_expire_before_it_is_claimed(copied: Deployment) -> None:
     before = copied.rows("copy")
     with copied.opened() as workspace:
         record(workspace, request(workspace, workspace.project.graph.interval_model("t.copy"), 10, 20), "test")
-        view = workspace.state.views.all()
+        view = workspace.state.views.whole()
         order = Order("t.copy", "repair", (Interval(10, 20),), ("raw.numbers",), "asked for")
         assert workspace.state.queue.enqueue([order], {"t.copy": view.working["t.copy"].no}) == 1
     table(copied).delete("n < 50")
@@ -315,7 +315,7 @@ def test_rows_that_a_vector_hides_at_the_old_end_have_expired(copied: Deployment
     delete_by_vector(copied.landing("numbers"), 0, 1, range(50))
     delete_by_vector(copied.landing("numbers"), 1, 2, [*range(60), 77])
     with copied.opened() as workspace:
-        view = workspace.state.views.all()
+        view = workspace.state.views.whole()
         known = view.sources["raw.numbers"]
         (observation,) = Observer(workspace.resolver, None, workspace.environ).look(["raw.numbers"], view)
     assert isinstance(observation, SourceObservation)
@@ -470,7 +470,7 @@ def test_what_was_read_of_a_source_reaches_beyond_what_was_made_of_it(trial: Dep
     trial.model("wide", COPY, looks)
     trial.run()
     with trial.opened() as workspace:
-        view, graph = workspace.state.views.all(), workspace.project.graph
+        view, graph = workspace.state.views.whole(), workspace.project.graph
         numbers = graph.models["raw.numbers"]
         assert isinstance(numbers, Source)
         assert view.working["t.wide"].covered == ranges((0, 100))

@@ -95,7 +95,7 @@ def test_control_without_an_end_of_the_hold_it_would_stay_dead(
     two_workers_lose_their_spark(trial)
     trial.move_clock(4000)
     with trial.opened() as workspace:
-        assert workspace.state.views.all().work["t.copy"].dead == ranges((0, 10))
+        assert workspace.state.views.whole().work["t.copy"].dead == ranges((0, 10))
     assert trial.status("t.copy")["health"] == "failing"
 
 

@@ -199,12 +199,12 @@ def test_a_source_replaced_by_another_table_is_seen_as_that_table(trial: Deploym
     trial.land("numbers", range(20))
     trial.run()
     with trial.opened() as workspace:
-        old = workspace.state.views.all().sources["raw.numbers"]
+        old = workspace.state.views.whole().sources["raw.numbers"]
     shutil.rmtree(trial.landing("numbers"))
     trial.land("numbers", range(40))
     trial.run()
     with trial.opened() as workspace:
-        new = workspace.state.views.all().sources["raw.numbers"]
+        new = workspace.state.views.whole().sources["raw.numbers"]
     assert old.snapshot == new.snapshot == 0
     assert old.table_id != new.table_id
     assert (new.min_pos, new.end_pos) == (0, 40)
@@ -306,10 +306,10 @@ def test_planning_looks_at_the_log_and_stores_nothing(trial: Deployment) -> None
     trial.land("numbers", range(60))
     with trial.opened() as workspace:
         rows = {row["model"]: row for row in planned_changes(workspace)}
-        assert workspace.state.views.all().sources == {}
+        assert workspace.state.views.whole().sources == {}
         assert (rows["t.copy"]["change"], rows["t.copy"]["intervals"]) == ("new", 6)
         apply(workspace)
-        assert workspace.state.views.all().sources == {}
+        assert workspace.state.views.whole().sources == {}
 
 
 def test_planning_counts_late_rows_that_nobody_has_looked_at(trial: Deployment) -> None:
@@ -321,5 +321,5 @@ def test_planning_counts_late_rows_that_nobody_has_looked_at(trial: Deployment) 
     with trial.opened() as workspace:
         rows = {row["model"]: row["intervals"] for row in planned_changes(workspace)}
         assert (rows["t.copy"], rows["t.sums"]) == (2, 0)
-        assert workspace.state.views.all().working["t.copy"].stale == NOTHING
+        assert workspace.state.views.whole().working["t.copy"].stale == NOTHING
     assert trial.run("copy").intervals == 2

@@ -308,7 +308,7 @@ def test_s0_59_another_interval_size_keeps_what_is_there_without_gap_or_overlap(
     assert trial.covered("copy") == trial.covered("child") == ranges((0, 480))
     assert trial.rows("copy") == trial.rows("child") == copied(0, 480)
     with trial.opened() as workspace:
-        current = workspace.state.views.all().current["t.copy"]
+        current = workspace.state.views.whole().current["t.copy"]
         kept = sorted(record.interval for record in workspace.state.history.covers(current.no, current.covered))
     assert all(one.end <= other.start for one, other in pairwise(kept))
     assert {Interval(0, 60), Interval(60, 120), Interval(240, 360)} <= set(kept)
@@ -369,7 +369,7 @@ def test_without_a_state_database_the_embedded_one_is_used_and_remembers(tmp_pat
             apply(workspace)
             tasks.append(run(workspace, workspace.interval_models(()), Silent()).intervals)
             assert served(workspace, "copy") == copied(0, end)
-            stored = workspace.state.views.all().current["t.copy"].location
+            stored = workspace.state.views.whole().current["t.copy"].location
         assert not stored.startswith("/")
         assert (root / "warehouse" / stored / "_delta_log").is_dir()
     assert tasks == [2, 3]

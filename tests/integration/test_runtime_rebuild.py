@@ -132,7 +132,7 @@ def test_while_a_model_is_rebuilt_readers_and_builders_see_different_tables(tria
     trial.model("copy", TWICE)
     with trial.opened() as workspace:
         apply(workspace)
-        view = workspace.state.views.all()
+        view = workspace.state.views.whole()
         serving = workspace.resolver.pin("t.copy", view, serving=True)
         assert serving is not None
         assert serving.generation == str(view.current["t.copy"].id)
@@ -232,7 +232,7 @@ def test_a_run_of_an_older_revision_stops_and_fills_no_table_of_the_newer_one(
     assert trial.run(step=Fault(step, another_revision), progress=watcher).failed == 0
     assert watcher.notes[-1] == "another revision of the project was applied: this run ends here"
     with trial.opened() as workspace:
-        built = workspace.state.views.all().working
+        built = workspace.state.views.whole().working
         assert not any(built[f"t.{name}"].covered for name in ("copy", "beyond", "last"))
     assert trial.run().failed == 0
     assert holds(trial, NEW, 60)
@@ -251,7 +251,7 @@ def test_a_run_that_does_not_ask_which_revision_is_active_fills_the_newer_tables
 
     trial.run(step=Fault("published", another_revision))
     with trial.opened() as workspace:
-        assert workspace.state.views.all().working["t.copy"].covered
+        assert workspace.state.views.whole().working["t.copy"].covered
     assert not holds(trial, NEW, 60)  # the old query's rows are in the new table
 
 
@@ -265,7 +265,7 @@ def test_a_removed_model_is_no_longer_worked_on_and_its_table_stays(trial: Deplo
     trial.land("numbers", range(40, 60))
     trial.run()
     with trial.opened() as workspace:
-        assert "t.last" not in workspace.state.views.all().current
+        assert "t.last" not in workspace.state.views.whole().current
     assert (place / "_delta_log").is_dir()
     assert changes(trial) == {
         "raw.numbers": "unchanged",

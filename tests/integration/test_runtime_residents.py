@@ -336,7 +336,7 @@ def test_what_was_paused_or_cancelled_is_said_to_be_so(trial: Deployment) -> Non
     trial.land("events", range(40, 60))
     with trial.opened() as workspace:
         observe(workspace, Silent())
-        number = workspace.state.views.all().working["t.copy"].no
+        number = workspace.state.views.whole().working["t.copy"].no
         order = Order("t.copy", "forward", (Interval(40, 50),), ("raw.events",), "new rows")
         workspace.state.queue.enqueue([order], {"t.copy": number})
         assert workspace.state.control.cancel_model("t.copy", "test") == 1

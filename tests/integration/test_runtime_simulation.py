@@ -122,7 +122,7 @@ class Story:
 
     def place(self, name: str) -> str | None:
         with self.trial.opened() as workspace:
-            found = workspace.state.views.all().current.get(f"t.{name}")
+            found = workspace.state.views.whole().current.get(f"t.{name}")
             return None if found is None else workspace.resolver.table(found.location)
 
     def reconcile(self) -> None:

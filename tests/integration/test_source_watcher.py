@@ -253,7 +253,7 @@ def test_a_run_looks_at_all_sources_side_by_side(trial: Deployment, monkeypatch:
     monkeypatch.setattr(Observer, "_slices", meeting)
     assert trial.run().failed == 0
     with trial.opened() as workspace:
-        assert {record.snapshot for record in workspace.state.views.all().sources.values()} == {0}
+        assert {record.snapshot for record in workspace.state.views.whole().sources.values()} == {0}
 
 
 def lookers() -> list[threading.Thread]:
@@ -366,13 +366,13 @@ def test_who_fails_leaves_its_place_to_another(monkeypatch: pytest.MonkeyPatch) 
 
 def looked(workspace: Workspace, seconds: float = 1e9) -> Iterator[SourceObservation]:
     observer = Observer(workspace.resolver, None, workspace.environ)
-    for seen in observer.look(["raw.numbers"], workspace.state.views.all(), seconds):
+    for seen in observer.look(["raw.numbers"], workspace.state.views.whole(), seconds):
         assert isinstance(seen, SourceObservation)
         yield seen
 
 
 def source(workspace: Workspace) -> SourceRecord:
-    return workspace.state.views.all().sources["raw.numbers"]
+    return workspace.state.views.whole().sources["raw.numbers"]
 
 
 def test_a_long_log_is_walked_in_slices_and_each_that_was_kept_is_not_walked_again(
@@ -441,7 +441,7 @@ class Watch:
         self.watcher = BackgroundWatcher(self.workspace.environ, lambda: self.woken.append(True))
 
     def view(self) -> StateView:
-        return self.workspace.state.views.all()
+        return self.workspace.state.views.whole()
 
     def due(self) -> set[str]:
         return set(self.watcher.periods(self.workspace.resolver, self.view()))

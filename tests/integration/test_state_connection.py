@@ -66,7 +66,7 @@ def test_a_new_connection_has_the_same_settings_and_reads_the_same_tables(story:
     "act",
     [
         lambda story: story.enqueue(story.order((10, 20))),
-        lambda story: story.state.views.all(),
+        lambda story: story.state.views.whole(),
         lambda story: story.state.history.covers(1, ranges((0, 10))),
         lambda story: story.state.queue.claim("w"),
         lambda story: story.state.invalidations.invalidate("core.a", ranges((0, 1)), "", "me"),

@@ -37,12 +37,12 @@ def test_a_paused_model_is_not_claimed_and_what_runs_may_end(story: Story) -> No
     lease = story.lease((0, 10))
     story.enqueue(story.order((10, 20)))
     story.state.control.pause("core.a", "me")
-    assert story.state.views.all().paused == {"core.a"}
+    assert story.state.views.whole().paused == {"core.a"}
     assert story.state.queue.claim("w") is None
     story.publish(lease)
     assert story.covered() == ranges((0, 10))
     story.state.control.resume("core.a", "you")
-    assert story.state.views.all().paused == frozenset()
+    assert story.state.views.whole().paused == frozenset()
     assert story.state.queue.claim("w") is not None
     assert audited(story) == [("me", "pause", "core.a", {}), ("you", "resume", "core.a", {"holds": 0})]
 
@@ -51,7 +51,7 @@ def test_pausing_twice_is_fine_and_a_revision_leaves_it_alone(story: Story) -> N
     for _ in range(2):
         story.state.control.pause("core.a", "me")
     story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
-    assert story.state.views.all().paused == {"core.a"}
+    assert story.state.views.whole().paused == {"core.a"}
 
 
 @pytest.mark.parametrize("name", ["core.c", "raw.events"])
@@ -112,14 +112,14 @@ def test_a_cancelled_task_is_taken_from_its_worker(story: Story) -> None:
 
 def test_a_cancelled_scope_is_held_until_somebody_resumes_it(story: Story) -> None:
     lease = story.lease((0, 10))
-    began = story.state.views.all().at
+    began = story.state.views.whole().at
     story.state.control.cancel_task(lease.task, "me")
     story.advance(10**8)
-    for view in (story.state.views.all(), story.state.views.all(dead_since=began)):
+    for view in (story.state.views.whole(), story.state.views.whole(dead_since=began)):
         work = view.work["core.a"]
         assert (work.dead, work.dead_tasks, work.last_error) == (ranges((0, 10)), 0, None)
     assert story.state.control.resume_task(lease.task, "me")
-    for view in (story.state.views.all(), story.state.views.all(dead_since=began)):
+    for view in (story.state.views.whole(), story.state.views.whole(dead_since=began)):
         assert view.work["core.a"].dead == NOTHING
     story.build((0, 10))
     assert story.covered() == ranges((0, 10))
@@ -137,7 +137,7 @@ def test_cancelling_a_model_takes_all_its_active_tasks_and_nobody_elses(story: S
         ["cancelled"],
         ["failed"],
     )
-    view = story.state.views.all()
+    view = story.state.views.whole()
     assert (view.work["core.a"].dead, view.work["core.b"].queued) == (ranges((10, 40)), 1)
     assert audited(story) == [("me", "cancel", "core.a", {"tasks": 3})]
 
@@ -231,7 +231,7 @@ def test_a_cancel_that_left_the_token_would_be_overtaken(story: Story, monkeypat
 def test_a_task_that_is_handed_back_can_be_started_at_once(story: Story) -> None:
     lease = story.lease((0, 10))
     story.state.queue.hand_back(lease, "the worker stops")
-    work = story.state.views.all().work["core.a"]
+    work = story.state.views.whole().work["core.a"]
     assert (work.queued, work.running, work.dead) == (1, 0, NOTHING)
     second = story.claim("another")
     assert (second.task, second.attempt, second.order) == (lease.task, 2, lease.order)

@@ -106,7 +106,7 @@ def test_losses_do_not_go_on_for_ever() -> None:
 def test_a_users_mistake_is_dead_at_once_and_visible(story: Story) -> None:
     lease = story.lease((0, 10))
     assert story.state.queue.fail(lease, "user", "no such column", story.cost) == "dead"
-    work = story.state.views.all().work["core.a"]
+    work = story.state.views.whole().work["core.a"]
     assert (work.dead, work.dead_tasks, work.last_error) == (ranges((0, 10)), 1, "no such column")
     assert not work.in_flight
     [task] = story.state.history.tasks("core.a", failed=True, history=False)
@@ -119,7 +119,7 @@ def test_a_users_mistake_is_dead_at_once_and_visible(story: Story) -> None:
 def test_a_failing_batch_becomes_its_ends_its_middle_and_the_rest_in_one_transaction(story: Story) -> None:
     lease = story.lease(*((start, start + 10) for start in range(0, 80, 10)))
     assert story.state.queue.fail(lease, "user", "bad row", story.cost) == "split"
-    work = story.state.views.all().work["core.a"]
+    work = story.state.views.whole().work["core.a"]
     assert (work.queued, work.in_flight, work.dead_tasks) == (5, ranges((0, 80)), 0)
     parts = []
     while part := story.state.queue.claim("w"):
@@ -148,14 +148,14 @@ def test_a_batch_that_fails_for_the_engine_becomes_its_ends_its_middle_and_the_r
     for one in others:
         story.publish(one)
     assert story.covered() == ranges((10, 40))
-    assert story.state.views.all().work["core.a"].dead == ranges((0, 10))
+    assert story.state.views.whole().work["core.a"].dead == ranges((0, 10))
 
 
 def test_an_engine_failure_pauses_and_comes_back_as_the_next_attempt(story: Story) -> None:
     lease = story.lease((0, 10))
     assert story.state.queue.fail(lease, "engine", "no space", story.cost) == "retrying"
     assert story.state.queue.claim("w") is None
-    assert story.state.views.all().work["core.a"].retrying == 1
+    assert story.state.views.whole().work["core.a"].retrying == 1
     story.advance(2)
     second = story.claim()
     assert (second.task, second.attempt) == (lease.task, 2)
@@ -187,7 +187,7 @@ def test_a_poisoned_task_dies_when_its_attempts_are_used_up(story: Story) -> Non
     while said[-1] == "retrying":
         said.append(story.state.queue.fail(again(story), "engine", "no", story.cost))
     assert said == ["retrying"] * 3 + ["dead"]
-    assert "it failed 4 times" in (story.state.views.all().work["core.a"].last_error or "")
+    assert "it failed 4 times" in (story.state.views.whole().work["core.a"].last_error or "")
 
 
 def test_ten_conflicts_are_enough(story: Story) -> None:
@@ -203,7 +203,7 @@ def test_saying_a_failure_twice_gives_the_stored_answer(story: Story) -> None:
     lease = story.lease((0, 10), (10, 20))
     assert story.state.queue.fail(lease, "user", "bad", story.cost) == "split"
     assert story.state.queue.fail(lease, "user", "bad", story.cost) == "split"
-    assert story.state.views.all().work["core.a"].queued == 2
+    assert story.state.views.whole().work["core.a"].queued == 2
 
 
 def test_a_lost_attempt_writes_nothing(story: Story) -> None:
@@ -216,18 +216,18 @@ def test_dead_work_blocks_nobody_and_is_planned_again(story: Story) -> None:
     """B-43: dead tasks occupy no slot; the same range can be ordered again, and success makes it good."""
     for i in range(4):
         story.state.queue.fail(story.lease((10 * i, 10 * i + 10)), "user", "bad", story.cost)
-    assert story.state.views.all().work["core.a"].dead_tasks == 4
-    began = story.state.views.all().at
-    assert story.state.views.all(dead_since=began).work["core.a"].dead == NOTHING
+    assert story.state.views.whole().work["core.a"].dead_tasks == 4
+    began = story.state.views.whole().at
+    assert story.state.views.whole(dead_since=began).work["core.a"].dead == NOTHING
     story.build((0, 10))
-    work = story.state.views.all().work["core.a"]
+    work = story.state.views.whole().work["core.a"]
     assert (work.dead, work.dead_tasks) == (ranges((10, 40)), 3)
 
 
 def test_a_range_that_died_twice_is_counted_once(story: Story) -> None:
     for _ in range(2):
         story.state.queue.fail(story.lease((0, 10)), "user", "bad", story.cost)
-    work = story.state.views.all().work["core.a"]
+    work = story.state.views.whole().work["core.a"]
     assert (work.dead_tasks, work.dead) == (1, ranges((0, 10)))
 
 
@@ -250,7 +250,7 @@ def test_who_does_not_own_the_attempt_can_do_nothing(story: Story, wrong: str) -
     assert story.state.workers.heartbeat([zombie]) == (zombie,)
     assert story.state.workers.heartbeat([lease]) == ()
     assert story.covered() == NOTHING
-    assert story.state.views.all().work["core.a"].running == 1
+    assert story.state.views.whole().work["core.a"].running == 1
 
 
 def test_an_older_attempt_can_do_nothing(story: Story) -> None:
@@ -361,7 +361,7 @@ def test_a_task_that_kills_two_workers_is_dead(story: Story) -> None:
         assert story.state.queue.reap() == 1
         if worker == "two":
             story.claim(worker)
-    work = story.state.views.all().work["core.a"]
+    work = story.state.views.whole().work["core.a"]
     assert (work.dead_tasks, work.queued) == (1, 0)
     assert "two workers in a row" in (work.last_error or "")
 

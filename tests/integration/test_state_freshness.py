@@ -90,7 +90,7 @@ class Play:
 
     def claim(self) -> Lease | None:
         """Whatever is missing comes first, then what is stale, a cell at a time."""
-        view = self.story.state.views.all()
+        view = self.story.state.views.whole()
         generation, known = view.working["core.a"], view.sources["raw.events"].snapshot
         assert known is not None
         ready = ranges(*((p, p + 1) for p, came in self.rows.items() if came <= known)).outward(CELL)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def work(story: Story) -> Work:
-    return story.state.views.all().work["core.a"]
+    return story.state.views.whole().work["core.a"]
 
 
 def held(story: Story) -> IntervalSet:
@@ -144,7 +144,7 @@ def planned(trial: Deployment) -> IntervalSet:
     """What a scheduler would order now."""
     with trial.opened() as workspace:
         [model] = workspace.interval_models(())
-        seen = Observations(workspace.project.graph, workspace.state.views.all()).observation(model)
+        seen = Observations(workspace.project.graph, workspace.state.views.whole()).observation(model)
     return IntervalSet.of(part for one in plan(seen) if isinstance(one, Order) for part in one.scope)
 
 
@@ -266,15 +266,15 @@ def test_conflicts_do_not_use_up_what_an_engine_failure_may(story: Story) -> Non
 
 def test_a_run_holds_what_died_since_it_began_and_nothing_older(story: Story) -> None:
     die(story, (0, 10))
-    began = story.state.views.all().at
-    assert story.state.views.all(dead_since=began).work["core.a"].dead == NOTHING
+    began = story.state.views.whole().at
+    assert story.state.views.whole(dead_since=began).work["core.a"].dead == NOTHING
     die(story, (10, 20))
-    since = story.state.views.all(dead_since=began).work["core.a"]
+    since = story.state.views.whole(dead_since=began).work["core.a"]
     assert (since.dead, since.dead_tasks) == (ranges((10, 20)), 1)
     story.advance(10_000)
-    assert story.state.views.all(dead_since=began).work["core.a"].dead == ranges((10, 20))
-    assert story.state.views.all().work["core.a"].dead == NOTHING
-    assert story.state.views.all().work["core.a"].dead_tasks == 2
+    assert story.state.views.whole(dead_since=began).work["core.a"].dead == ranges((10, 20))
+    assert story.state.views.whole().work["core.a"].dead == NOTHING
+    assert story.state.views.whole().work["core.a"].dead_tasks == 2
 
 
 # letting go
@@ -340,7 +340,7 @@ def test_of_a_scope_that_died_again_and_again_the_last_death_speaks(story: Story
     died = work(story)
     assert (died.dead, died.dead_tasks, died.last_error) == (ranges((0, 10)), 1, "no such column: 3")
     generations = [story.generation().no]
-    told = story.state.database.rows("view_tasks", dict, generations=generations, dead_since=None)
+    told = story.state.database.rows("state_tasks", dict, generations=generations, dead_since=None)
     assert len(told) == 1
 
 

@@ -36,7 +36,7 @@ def both_built(story: Story) -> None:
     handle(story)
     story.build((0, 10), (10, 20), model="core.b", inputs=1)
     handle(story)
-    assert story.state.views.all().events == 0
+    assert story.state.views.whole().events == 0
 
 
 # by hand
@@ -218,10 +218,10 @@ def test_a_crash_between_publish_and_handling_is_harmless(story: Story) -> None:
     story.build((0, 10), snapshot=2)
     story.state.close()
     story.state = story.connect()
-    assert story.state.views.all().events == 1
+    assert story.state.views.whole().events == 1
     assert handle(story) == 1
     assert story.stale("core.b") == ranges((0, 10))
-    assert (handle(story), story.state.views.all().events) == (0, 0)
+    assert (handle(story), story.state.views.whole().events) == (0, 0)
 
 
 def test_the_same_news_again_marks_nothing_that_was_done_since(story: Story) -> None:
@@ -262,10 +262,10 @@ def test_a_poisoned_event_does_not_hold_up_the_others_and_ends(story: Story) -> 
     story.state.events.handle(poisoned)
     assert story.stale("core.b") == ranges((10, 20))
     for round_ in range(1, events.MOST_TRIES + 1):
-        assert story.state.views.all().events == 1
+        assert story.state.views.whole().events == 1
         story.advance(60.0 * round_)
         story.state.events.handle(poisoned)
-    assert story.state.views.all().events == 0
+    assert story.state.views.whole().events == 0
     assert story.stale("core.b") == ranges((0, 20))
     assert story.execute("select dead, last_error from event") == [(True, "KeyError: 'no such model'")]
 
@@ -275,13 +275,13 @@ def test_a_rebuild_aside_does_not_disturb_the_table_that_serves(story: Story) ->
     story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
     story.build((0, 10), (10, 20), snapshot=1)
     handle(story)
-    assert story.state.views.all().current["core.b"].stale == NOTHING
+    assert story.state.views.whole().current["core.b"].stale == NOTHING
 
 
 def test_a_rebuild_that_was_taken_back_recomputes_nothing(story: Story) -> None:
     """Its news came late: the old query serves again, and nobody reads what the given-up table holds."""
     both_built(story)
-    before = story.state.views.all().working
+    before = story.state.views.whole().working
     story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
     story.build((0, 10), snapshot=1)
     handle(story)
@@ -289,8 +289,8 @@ def test_a_rebuild_that_was_taken_back_recomputes_nothing(story: Story) -> None:
     story.state.projects.apply("r1", b"", {}, story.definitions())
     lease = story.lease((20, 30), model="core.b")
     assert handle(story) == 1
-    assert (story.state.views.all().events, story.execute("select count(*) from event")) == (0, [(0,)])
-    assert story.state.views.all().working == before
+    assert (story.state.views.whole().events, story.execute("select count(*) from event")) == (0, [(0,)])
+    assert story.state.views.whole().working == before
     story.publish(lease)
     assert story.stale("core.b") == NOTHING
 
@@ -304,7 +304,7 @@ def test_news_of_a_table_that_gave_way_to_another_is_dropped(story: Story) -> No
     story.state.projects.cutover(["core.a", "core.b"])
     story.build((0, 10), (10, 20), model="core.b", inputs=1)
     handle(story)
-    assert story.state.views.all().events == 0
+    assert story.state.views.whole().events == 0
     assert story.stale("core.b") == NOTHING
 
 
@@ -325,7 +325,7 @@ def test_if_every_generation_had_a_say_a_given_up_rebuild_would_mark_the_table_t
 
 def test_a_first_observation_is_kept(story: Story) -> None:
     assert story.state.sources.record(record(3), None)
-    seen = story.state.views.all().sources["raw.events"]
+    seen = story.state.views.whole().sources["raw.events"]
     assert (seen.snapshot, seen.min_pos, seen.end_pos, seen.columns) == (3, 0, 100, {"ts": "long"})
 
 
@@ -333,12 +333,12 @@ def test_a_source_that_is_declared_otherwise_is_observed_anew(story: Story) -> N
     """Its bounds were those of another column, place or rule."""
     story.state.sources.record(record(3), None)
     story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
-    assert story.state.views.all().sources["raw.events"].end_pos == 100
+    assert story.state.views.whole().sources["raw.events"].end_pos == 100
     story.state.projects.apply("r3", b"", {}, story.definitions(a="new", events="other position"))
-    assert story.state.views.all().sources == {}
+    assert story.state.views.whole().sources == {}
     assert not story.connect().sources.record(record(4), 3), "it was derived from the old bounds"
     assert story.state.sources.record(record(1, end=7), None)
-    assert story.state.views.all().sources["raw.events"].end_pos == 7
+    assert story.state.views.whole().sources["raw.events"].end_pos == 7
 
 
 def test_a_source_that_comes_back_declared_otherwise_is_observed_anew(story: Story) -> None:
@@ -355,14 +355,14 @@ def test_of_two_that_look_at_once_the_later_state_wins(story: Story) -> None:
     story.state.sources.record(record(3), None)
     assert story.state.sources.record(record(5, end=200), 3)
     assert not story.connect().sources.record(record(4, end=150), 3)
-    assert story.state.views.all().sources["raw.events"].end_pos == 200
+    assert story.state.views.whole().sources["raw.events"].end_pos == 200
 
 
 def test_without_a_snapshot_the_time_of_the_look_decides(story: Story) -> None:
     early, late = record(None, end=100, table=None), record(None, end=200, table=None)
     assert story.state.sources.record(late, None)
     assert not story.state.sources.record(early, None)
-    assert story.state.views.all().sources["raw.events"].end_pos == 200
+    assert story.state.views.whole().sources["raw.events"].end_pos == 200
 
 
 def test_a_clock_that_runs_ahead_keeps_nobody_out(story: Story) -> None:
@@ -371,19 +371,19 @@ def test_a_clock_that_runs_ahead_keeps_nobody_out(story: Story) -> None:
     story.advance(60)
     later = replace(ahead, observed_at=datetime.now(UTC).replace(year=2998), end_pos=300)
     assert story.state.sources.record(later, None)
-    assert story.state.views.all().sources["raw.events"].end_pos == 300
+    assert story.state.views.whole().sources["raw.events"].end_pos == 300
 
 
 def test_an_error_keeps_the_old_bounds_and_the_next_good_look_clears_it(story: Story) -> None:
     story.state.sources.record_error("raw.events", "no such folder")
-    never = story.state.views.all().sources["raw.events"]
+    never = story.state.views.whole().sources["raw.events"]
     assert (never.error, never.observed_at, never.end_pos) == ("no such folder", None, None)
     assert story.state.sources.record(record(3), None)
     story.state.sources.record_error("raw.events", "denied")
-    seen = story.state.views.all().sources["raw.events"]
+    seen = story.state.views.whole().sources["raw.events"]
     assert (seen.error, seen.end_pos, seen.snapshot) == ("denied", 100, 3)
     assert story.state.sources.record(record(4), 3)
-    assert story.state.views.all().sources["raw.events"].error is None
+    assert story.state.views.whole().sources["raw.events"].error is None
 
 
 def test_changed_rows_of_a_source_reach_its_consumers_with_the_observation(story: Story) -> None:
@@ -398,7 +398,7 @@ def test_changed_rows_of_a_source_reach_its_consumers_with_the_observation(story
 def test_an_observation_that_is_dropped_tells_nothing(story: Story) -> None:
     story.state.sources.record(record(3), None)
     assert not story.state.sources.record(record(4), 2, Changed(ranges((0, 5))))
-    assert story.state.views.all().events == 0
+    assert story.state.views.whole().events == 0
 
 
 def test_a_replaced_table_is_everything_whatever_its_snapshot(story: Story) -> None:

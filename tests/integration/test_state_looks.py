@@ -62,13 +62,13 @@ def seen(snapshot: int) -> SourceRecord:
 def test_a_claimed_look_changes_nothing_about_what_is_kept_of_the_source(story: Story) -> None:
     state = story.state
     state.sources.claim_looks({"raw.events": 10})
-    empty = state.views.all().sources["raw.events"]
+    empty = state.views.whole().sources["raw.events"]
     assert (empty.snapshot, empty.observed_at, empty.min_pos, empty.error) == (None, None, None, None)
     assert not state.sources.record(seen(1), 5)
     assert state.sources.record(seen(1), None)
     story.advance(11)
     assert state.sources.claim_looks({"raw.events": 10}) == {"raw.events"}
-    assert state.views.all().sources["raw.events"] == seen(1)
+    assert state.views.whole().sources["raw.events"] == seen(1)
     assert state.sources.record(seen(2), 1)
 
 

@@ -469,14 +469,14 @@ def worked(root: Path, dsn: str, patch: pytest.MonkeyPatch, label: str, *, heard
         context = AttemptContext(lambda *_: workspace.resolver, workspace.state, engine, fault, heartbeat)
         finished = work(context, lease)
         assert label in fault.seen
-        covered = workspace.state.views.all().current["t.copy"].covered
+        covered = workspace.state.views.whole().current["t.copy"].covered
     assert bool(covered) == (finished.outcome == "succeeded")
     return finished.outcome, engine.begun
 
 
 def leased(workspace: Workspace, heartbeat: Heartbeat) -> Lease:
     order = Order("t.copy", "forward", (Interval(0, 10),), ("raw.events",), "new rows")
-    workspace.state.queue.enqueue([order], {"t.copy": workspace.state.views.all().working["t.copy"].no})
+    workspace.state.queue.enqueue([order], {"t.copy": workspace.state.views.whole().working["t.copy"].no})
     lease = workspace.state.queue.claim("me")
     assert lease is not None
     heartbeat.hold(lease, time.monotonic())

@@ -120,7 +120,7 @@ def test_a_failing_migration_leaves_nothing_behind(database: Database) -> None:
 def test_processes_that_migrate_at_once_apply_everything_once(dsn: str, schema: str) -> None:
     code = (
         "import sys; from penstock.state.store import State; "
-        "sys.stdin.readline(); s = State.open(sys.argv[1], sys.argv[2], migrate=True); s.views.all(); s.close()"
+        "sys.stdin.readline(); s = State.open(sys.argv[1], sys.argv[2], migrate=True); s.views.whole(); s.close()"
     )
     crowd = [
         subprocess.Popen([sys.executable, "-c", code, dsn, schema], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -168,7 +168,7 @@ def test_a_connection_that_was_cut_is_a_state_error(dsn: str, schema: str) -> No
     other = Database.connect(dsn, schema)
     other.connection.execute("select pg_terminate_backend(%s)", (state.database.connection.info.backend_pid,))
     with pytest.raises(StateError, match="does not answer"):
-        state.views.all()
-    assert state.views.all().revision is None  # on a new connection
+        state.views.whole()
+    assert state.views.whole().revision is None  # on a new connection
     state.close()
     other.close()

@@ -20,7 +20,7 @@ def kinds(story: Story, **fingerprints: str) -> dict[str, str]:
 
 
 def test_a_first_revision_is_all_new_and_starts_empty(story: Story) -> None:
-    view = story.state.views.all()
+    view = story.state.views.whole()
     assert view.revision == "r1"
     assert set(view.working) == {"core.a", "core.b"}
     assert view.working["core.a"].state == "current"
@@ -30,16 +30,16 @@ def test_a_first_revision_is_all_new_and_starts_empty(story: Story) -> None:
 
 
 def test_looking_at_changes_writes_nothing(story: Story) -> None:
-    before = story.state.views.all().working
+    before = story.state.views.whole().working
     assert kinds(story, a="other") == {"raw.events": "unchanged", "core.a": "rebuild", "core.b": "rebuild"}
-    assert story.state.views.all().working == before
+    assert story.state.views.whole().working == before
 
 
 def test_the_same_revision_again_is_nothing(story: Story) -> None:
-    before = story.state.views.all().working
+    before = story.state.views.whole().working
     changes = story.state.projects.apply("r1", b"bundle", {}, story.definitions())
     assert {one.change for one in changes} == {"unchanged"}
-    assert story.state.views.all().working == before
+    assert story.state.views.whole().working == before
 
 
 def test_the_same_revision_that_means_something_else_now_is_applied(story: Story) -> None:
@@ -58,7 +58,7 @@ def test_a_changed_query_is_built_aside_while_the_old_table_serves(story: Story)
         "core.a": "its definition changed",
         "core.b": "it reads core.a, which is rebuilt",
     }
-    view = story.state.views.all()
+    view = story.state.views.whole()
     assert view.current["core.a"] == old
     assert (view.working["core.a"].state, view.working["core.a"].covered) == ("building", NOTHING)
     assert view.working["core.b"].state == "building"
@@ -96,7 +96,7 @@ def test_going_back_to_the_old_query_keeps_the_old_table(story: Story) -> None:
     changes = story.state.projects.apply("r1", b"", {}, story.definitions())
     assert {one.change for one in changes} == {"unchanged"}
     assert story.generation() == old
-    assert story.state.views.all().revision == "r1"
+    assert story.state.views.whole().revision == "r1"
 
 
 def test_a_removed_model_loses_its_work_and_keeps_its_table(story: Story) -> None:
@@ -106,7 +106,7 @@ def test_a_removed_model_loses_its_work_and_keeps_its_table(story: Story) -> Non
     source, a, b = story.definitions()
     changes = story.state.projects.apply("r2", b"", {}, (source, replace(b, edges=())))
     assert {one.model: one.change for one in changes}["core.a"] == "removed"
-    assert "core.a" not in story.state.views.all().working
+    assert "core.a" not in story.state.views.whole().working
     assert story.state.workers.heartbeat([lease]) == (lease,)
     assert story.enqueue(story.order((20, 30))) == 0
     changes = story.state.projects.apply("r3", b"", {}, (source, a, b))
@@ -141,11 +141,11 @@ def test_what_changed_above_a_removed_model_marks_the_table_it_keeps(story: Stor
 def test_cutover_takes_several_models_over_in_one_transaction_or_none(story: Story) -> None:
     assert story.state.projects.cutover(["core.a"]) == ()
     story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
-    new = {name: one.no for name, one in story.state.views.all().working.items()}
+    new = {name: one.no for name, one in story.state.views.whole().working.items()}
     assert story.state.projects.cutover(["core.a", "raw.events"]) == ()
-    assert story.state.views.all().current["core.a"].no != new["core.a"]
+    assert story.state.views.whole().current["core.a"].no != new["core.a"]
     assert story.state.projects.cutover(["core.b", "core.a"]) == ("core.a", "core.b")
-    view = story.state.views.all()
+    view = story.state.views.whole()
     assert {name: one.no for name, one in view.current.items()} == new
     assert view.working == view.current
     assert [row[0] for row in story.execute("select count(*) from generation where state = 'retired'")] == [2]
@@ -154,7 +154,7 @@ def test_cutover_takes_several_models_over_in_one_transaction_or_none(story: Sto
 def test_a_build_that_another_revision_began_meanwhile_does_not_take_over(story: Story) -> None:
     """Whoever found the first build complete must not serve the second one, which is empty."""
     story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
-    complete = [one.no for one in story.state.views.all().working.values()]
+    complete = [one.no for one in story.state.views.whole().working.values()]
     story.state.projects.apply("r3", b"", {}, story.definitions(a="newer"))
     assert story.state.projects.cutover(["core.a", "core.b"], complete) == ()
     assert story.state.projects.cutover(["core.a", "core.b"]) == ("core.a", "core.b")  # control: by their names alone

@@ -150,7 +150,7 @@ def answers(history: History) -> list[object]:
         scopes.append(ranges((start, start + dice.randrange(1, 9))))
     covers = [state.history.covers(no, scope) for scope in scopes]
     marks = [find_stale(state.database, no, scope, hit) for scope in scopes]
-    work = history.story.connect().views.all().work["core.a"]
+    work = history.story.connect().views.whole().work["core.a"]
     assert all((one.covered, one.stale) == (folds[0].covered, folds[0].stale) for one in folds)
     return [*folds, *covers, *marks, work.dead, work.dead_tasks]
 
@@ -284,7 +284,7 @@ def test_a_dead_task_is_kept_while_it_holds_its_scope(story: Story) -> None:
     assert prune(story.state.database, LONG) == 0
     story.execute("update task set held_until = clock() + interval '1 minute' where id = %s", lease.task)
     assert prune(story.state.database, LONG) == 0
-    assert story.state.views.all().work["core.a"].last_error == "a wrong query"
+    assert story.state.views.whole().work["core.a"].last_error == "a wrong query"
     story.execute("update task set held_until = clock() where id = %s", lease.task)
     assert prune(story.state.database, LONG) == 1
 
@@ -298,10 +298,10 @@ def test_without_looking_at_holds_a_dead_scope_would_be_planned_again(
     lease = story.lease((0, 10))
     story.state.queue.fail(lease, "user", "a wrong query", story.cost)
     story.execute("update task set held_until = 'infinity' where id = %s", lease.task)
-    assert story.state.views.all().work["core.a"].dead == ranges((0, 10))
+    assert story.state.views.whole().work["core.a"].dead == ranges((0, 10))
     old(story)
     prune(story.state.database, LONG)
-    assert story.state.views.all().work["core.a"].dead == NOTHING
+    assert story.state.views.whole().work["core.a"].dead == NOTHING
 
 
 def replaced(story: Story, audited: int) -> tuple[bool, int]:

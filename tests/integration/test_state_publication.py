@@ -44,7 +44,7 @@ def test_publishing_records_everything_that_follows_from_the_commit(story: Story
     assert (first.interval, first.rows, first.digest) == (Interval(0, 10), 7, (7, 2**70, -5))
     assert second.digest is None
     assert first.frontier == second.frontier == story.frontier(lease, 5)
-    assert story.state.views.all().events == 1
+    assert story.state.views.whole().events == 1
 
 
 def test_nothing_recorded_is_nothing_kept_and_may_be_tried_again(story: Story) -> None:
@@ -62,7 +62,7 @@ def test_an_error_while_publishing_keeps_nothing(story: Story) -> None:
         publication.record(story.commit(lease, 0), story.cost, "interval", ())
         raise ZeroDivisionError
     assert story.covered() == NOTHING
-    assert story.state.views.all().events == 0
+    assert story.state.views.whole().events == 0
     story.publish(lease)
 
 
@@ -127,7 +127,7 @@ def test_equal_rows_make_progress_and_no_news(story: Story) -> None:
     lease = story.lease((0, 10))
     story.publish(lease, changed=False)
     assert story.covered() == ranges((0, 10))
-    assert story.state.views.all().events == 0
+    assert story.state.views.whole().events == 0
 
 
 # publish against invalidate

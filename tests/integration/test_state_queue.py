@@ -86,7 +86,7 @@ def test_without_that_wait_the_limit_would_be_broken(story: Story, monkeypatch: 
     with story.state.database.transaction():
         assert story.state.queue.claim("w")
         assert other.queue.claim("v")
-    assert story.state.views.all().work["core.a"].running == 2
+    assert story.state.views.whole().work["core.a"].running == 2
 
 
 def test_forward_goes_first_and_a_busy_model_lets_others_through(story: Story) -> None:
@@ -148,7 +148,7 @@ def test_planners_that_enqueue_the_same_at_once_add_it_once(story: Story) -> Non
 def test_not_ready_is_not_a_failure(story: Story) -> None:
     lease = story.lease((0, 10))
     story.state.queue.release(lease, "raw.events was not ready")
-    view = story.state.views.all()
+    view = story.state.views.whole()
     assert view.work["core.a"].dead_tasks == 0
     assert not view.work["core.a"].in_flight
     assert story.state.history.attempts([lease.task])[lease.task][0].outcome == "released"
@@ -166,7 +166,7 @@ def test_a_paused_model_is_not_claimed(story: Story) -> None:
     story.enqueue(story.order((0, 10)))
     story.execute("update model set desired = 'paused' where id = 'core.a'")
     assert story.state.queue.claim("w") is None
-    assert story.state.views.all().paused == {"core.a"}
+    assert story.state.views.whole().paused == {"core.a"}
 
 
 def test_a_wait_ends_when_somebody_changes_something(story: Story) -> None:
@@ -199,7 +199,7 @@ def test_what_came_before_a_wait_ends_it_at_once(story: Story, act: str) -> None
         "invalidate": lambda: story.state.invalidations.invalidate("core.a", ranges((0, 1)), "", "me"),
     }
     acts[act]()
-    waiter.views.all()
+    waiter.views.whole()
     began = time.monotonic()
     waiter.listener.wait(60)
     assert time.monotonic() - began < 30

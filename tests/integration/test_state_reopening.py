@@ -80,9 +80,9 @@ def count(story: Story, table: str) -> int:
 
 def test_where_a_source_begins_to_have_lost_its_rows_is_kept(story: Story) -> None:
     story.state.sources.record(record(1, expired=7), None)
-    assert story.state.views.all().sources["raw.events"].expired_pos == 7
+    assert story.state.views.whole().sources["raw.events"].expired_pos == 7
     story.state.sources.record(record(2), 1)
-    assert story.state.views.all().sources["raw.events"].expired_pos is None
+    assert story.state.views.whole().sources["raw.events"].expired_pos is None
 
 
 # why, and how many rows
@@ -153,12 +153,12 @@ def test_a_trickle_of_late_rows_is_one_wish_that_waits_since_the_first(story: St
     begun(story)
     row = Changed(ranges((0, 10)), ((Interval(0, 10), 1),))
     observed(story, 2, row)
-    first = story.state.views.all().reopened["core.a"]
+    first = story.state.views.whole().reopened["core.a"]
     assert first.gathers
     for snapshot in range(3, 32):
         observed(story, snapshot, row)
     assert (count(story, "invalidation"), open_ones(story)) == (1, 1)
-    last = story.state.views.all().reopened["core.a"]
+    last = story.state.views.whole().reopened["core.a"]
     assert (last.since, last.gathers) == (first.since, True)
     assert last.latest > first.latest
     [found] = story.state.reopenings.newest(story.generation().no, ranges((0, 10)))
@@ -196,19 +196,19 @@ def test_what_people_said_is_kept_as_they_said_it(story: Story) -> None:
 
 def test_only_rows_of_sources_let_a_repair_wait(story: Story) -> None:
     begun(story)
-    assert story.state.views.all().reopened == {}
+    assert story.state.views.whole().reopened == {}
     observed(story, 2, Changed(ranges((0, 5))))
-    first = story.state.views.all().reopened["core.a"]
+    first = story.state.views.whole().reopened["core.a"]
     assert first.gathers
     story.advance(20)
     story.state.invalidations.invalidate("core.a", ranges((10, 15)), "rerun", "me")
-    both = story.state.views.all().reopened["core.a"]
+    both = story.state.views.whole().reopened["core.a"]
     assert (both.since, both.gathers) == (first.since, False)
     assert both.latest > first.latest
     story.build((10, 20), inputs=2)
-    assert story.state.views.all().reopened["core.a"] == first
+    assert story.state.views.whole().reopened["core.a"] == first
     story.build((0, 10), inputs=2)
-    assert story.state.views.all().reopened == {}
+    assert story.state.views.whole().reopened == {}
 
 
 def test_news_that_running_work_may_have_read_already_makes_nobody_wait(story: Story) -> None:
@@ -217,11 +217,11 @@ def test_news_that_running_work_may_have_read_already_makes_nobody_wait(story: S
     lease = story.lease((20, 30))
     epoch = story.state.attempts.intend(lease, story.frontier(lease, 1), None, "")
     observed(story, 2, Changed(ranges((20, 21))))
-    assert (open_ones(story), story.state.views.all().reopened) == (1, {})
+    assert (open_ones(story), story.state.views.whole().reopened) == (1, {})
     story.advance(60)
     story.record(lease, story.commit(lease, epoch, 1))
-    reopened = story.state.views.all().reopened["core.a"]
-    assert reopened.gathers and (story.state.views.all().at - reopened.since).total_seconds() < 30
+    reopened = story.state.views.whole().reopened["core.a"]
+    assert reopened.gathers and (story.state.views.whole().at - reopened.since).total_seconds() < 30
 
 
 def test_a_cascade_waits_for_nothing(story: Story) -> None:
@@ -231,7 +231,7 @@ def test_a_cascade_waits_for_nothing(story: Story) -> None:
     story.state.invalidations.invalidate("core.a", ranges((0, 10)), "rerun", "me")
     story.build((0, 10), snapshot=5)
     story.state.events.handle(same)
-    assert story.state.views.all().reopened["core.b"].gathers is False
+    assert story.state.views.whole().reopened["core.b"].gathers is False
     [found] = story.state.reopenings.newest(story.generation("core.b").no, EVERYTHING)
     assert (found.cause, found.model, found.snapshot) == ("parent", "core.a", 5)
 

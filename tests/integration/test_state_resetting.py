@@ -86,7 +86,7 @@ def test_a_reset_drops_everything_and_fences_off_who_was_running(story: Story) -
         reset.record(7)
     with pytest.raises(LeaseLostError):
         story.record(lease, story.commit(lease, epoch))
-    generation, work = story.generation(), story.state.views.all().work["core.a"]
+    generation, work = story.generation(), story.state.views.whole().work["core.a"]
     assert (generation.covered, generation.stale, generation.accepted_snapshot) == (NOTHING, NOTHING, 7)
     assert (generation.audited_snapshot, work.queued, work.running) == (7, 0, 0)
     assert story.state.history.covers(no, EVERYTHING) == ()
@@ -121,10 +121,10 @@ def test_an_emptied_table_that_told_nobody_would_leave_old_rows_behind(
 def test_a_reset_that_is_not_recorded_changes_nothing(story: Story) -> None:
     begun(story)
     lease = story.lease((20, 30))
-    before = story.state.views.all().working
+    before = story.state.views.whole().working
     with story.state.generations.resetting(story.generation().no):
         pass
-    assert story.state.views.all().working == before
+    assert story.state.views.whole().working == before
     story.publish(lease)
     assert story.covered() == ranges((0, 30))
 

@@ -43,7 +43,7 @@ def reads(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], ob
         "projects.changes": lambda: state.projects.changes(story.definitions(a="new")),
         "projects.active_revision": state.projects.active_revision,
         "projects.bundle": lambda: state.projects.bundle("r1"),
-        "views.all": lambda: (state.views.all().working, state.views.all(datetime(2026, 1, 1, tzinfo=UTC)).work),
+        "views.whole": lambda: (state.views.whole().working, state.views.whole(datetime(2026, 1, 1, tzinfo=UTC)).work),
         "views.lineage": lambda: state.views.lineage("core.b").working,
         "history.covers": lambda: state.history.covers(lease.generation, EVERYTHING),
         "history.newest_inputs": lambda: state.history.newest_inputs([lease.generation]),
@@ -256,7 +256,7 @@ def test_a_grant_that_gave_more_would_be_noticed(
     grant_reader(story.state.database, role)
     reader = State.open(reader_dsn, empty_schema, migrate=False)
     reader.control.pause("core.a", "reader")
-    assert story.state.views.all().paused == {"core.a"}
+    assert story.state.views.whole().paused == {"core.a"}
     reader.close()
 
 
@@ -273,7 +273,7 @@ def test_tables_of_later_migrations_are_readable_too(story: Story, reader: State
 
 def test_granting_twice_is_once(story: Story, reader: State, role: str) -> None:
     grant_reader(story.state.database, role)
-    assert reader.views.all().working == story.state.views.all().working
+    assert reader.views.whole().working == story.state.views.whole().working
 
 
 def test_an_unknown_role_is_named(story: Story) -> None:
@@ -298,7 +298,7 @@ def test_a_reader_that_calls_itself_read_only_is_refused_in_the_same_words(
     """A hot standby speaks like this too."""
     database = Database.connect(make_conninfo(dsn, options="-c default_transaction_read_only=on"), empty_schema)
     state = State(database)
-    assert state.views.all().working == story.state.views.all().working
+    assert state.views.whole().working == story.state.views.whole().working
     with pytest.raises(StateError, match="refuses"):
         state.control.pause("core.a", "me")
     state.close()

@@ -44,11 +44,11 @@ def stand_still(story: Story, at: datetime) -> None:
 
 
 def schedules(story: Story) -> Mapping[tuple[str, str], ScheduleRecord]:
-    return {(one.model, one.lane): one for one in story.state.views.all().schedules}
+    return {(one.model, one.lane): one for one in story.state.views.whole().schedules}
 
 
 def due(story: Story) -> tuple[Slot, ...]:
-    view = story.state.views.all()
+    view = story.state.views.whole()
     return due_slots(view.schedules, view.at)
 
 
@@ -138,7 +138,7 @@ def test_a_slot_creates_its_tasks_and_moves_on(story: Story) -> None:
 def test_who_comes_late_for_a_slot_adds_nothing_to_that_lane(story: Story) -> None:
     stand_still(story, NOON)
     schedule(story, a=(("forward", "@every 1m"),))
-    generations = {name: one.no for name, one in story.state.views.all().working.items()}
+    generations = {name: one.no for name, one in story.state.views.whole().working.items()}
     stand_still(story, NOON + MINUTE)
     slots = due(story)
     assert story.state.queue.enqueue([story.order((0, 10))], generations, slots) == 1

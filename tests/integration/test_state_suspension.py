@@ -24,7 +24,7 @@ BATCH = tuple((10 * n, 10 * n + 10) for n in range(8))
 
 
 def suspended(story: Story) -> SuspensionRecord | None:
-    return story.state.views.all().suspended.get("core.a")
+    return story.state.views.whole().suspended.get("core.a")
 
 
 def must(story: Story) -> SuspensionRecord:
@@ -62,7 +62,7 @@ def test_a_batch_whose_ends_and_middle_fail_like_it_suspends_its_model(hopeless:
     found = must(hopeless)
     assert (found.error, found.times, found.moved) == ("cannot cast 'x4'", 1, False)
     assert hopeless.state.queue.claim("w") is None
-    work = hopeless.state.views.all().work["core.a"]
+    work = hopeless.state.views.whole().work["core.a"]
     assert (work.queued, work.in_flight, work.dead_tasks) == (0, NOTHING, 3)
 
 
@@ -116,13 +116,13 @@ def far_and_wide(story: Story) -> int:
 def test_storage_that_fails_nearly_everywhere_is_not_isolated_chunk_by_chunk(story: Story) -> None:
     assert far_and_wide(story) <= 3 * MOST_PARTS_ALIKE
     assert story.covered() == ranges((0, 10))
-    assert story.state.views.all().work["core.a"].dead == ranges((10, 2000))
+    assert story.state.views.whole().work["core.a"].dead == ranges((10, 2000))
 
 
 def test_control_without_looking_at_the_family_every_chunk_is_tried(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failure, "_family", lambda *_: SplitFailures())
+    monkeypatch.setattr(failure, "_split_failures", lambda *_: SplitFailures())
     assert far_and_wide(story) > 300
 
 
@@ -167,7 +167,7 @@ def test_storage_that_fails_everywhere_costs_the_tries_of_one_task_and_three_chu
 def test_control_parts_with_tries_of_their_own_would_take_them_all(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failure, "_family", lambda *_: SplitFailures())
+    monkeypatch.setattr(failure, "_split_failures", lambda *_: SplitFailures())
     story.execute("update model set retries = 2")
     story.enqueue(story.order(*BATCH))
     assert fail_all(story, "engine", "cannot read s3://bucket/{}") == 16
@@ -211,7 +211,7 @@ def test_a_success_between_shows_that_the_model_is_not_at_fault(story: Story) ->
     story.publish(last)
     story.state.queue.fail(middle, "user", "no", story.cost)
     assert suspended(story) is None
-    assert story.state.views.all().work["core.a"].queued == 2
+    assert story.state.views.whole().work["core.a"].queued == 2
 
 
 def test_a_query_that_cannot_be_understood_suspends_at_once(story: Story) -> None:
@@ -231,7 +231,7 @@ def test_a_batch_that_fails_while_its_model_is_suspended_is_not_split(story: Sto
     running = story.lease(*((500 + start, 500 + end) for start, end in BATCH))
     story.state.queue.fail(story.lease(*BATCH), "user", "syntax", story.cost, divisible=False)
     assert story.state.queue.fail(running, "user", "syntax", story.cost) == "dead"
-    assert story.state.views.all().work["core.a"].queued == 0
+    assert story.state.views.whole().work["core.a"].queued == 0
 
 
 # going on
@@ -249,7 +249,7 @@ def test_a_person_lets_it_go_on(hopeless: Story, act: str) -> None:
     else:
         hopeless.state.projects.apply("r2", b"", {}, hopeless.definitions())
     assert suspended(hopeless) is None
-    assert hopeless.state.views.all().work["core.a"].dead == NOTHING
+    assert hopeless.state.views.whole().work["core.a"].dead == NOTHING
     hopeless.enqueue(hopeless.order(*BATCH))
     assert fail_all(hopeless) == 4
     assert must(hopeless).times == 1
@@ -288,9 +288,9 @@ def test_a_parent_that_publishes_lets_its_child_be_tried(story: Story) -> None:
     story.build((0, 100))
     lease = read(story, story.lease((0, 10), model="core.b"))
     story.state.queue.fail(lease, "user", "syntax", story.cost, divisible=False)
-    assert not story.state.views.all().suspended["core.b"].moved
+    assert not story.state.views.whole().suspended["core.b"].moved
     story.build((100, 200))
-    assert story.state.views.all().suspended["core.b"].moved
+    assert story.state.views.whole().suspended["core.b"].moved
 
 
 def test_a_success_begins_the_count_anew(hopeless: Story) -> None:

@@ -35,7 +35,7 @@ class Counting(psycopg.Cursor[tuple[object, ...]]):
 def statements_of_one_look(state: State) -> int:
     state.database.connection.cursor_factory = Counting
     Counting.executed = 0
-    state.views.all()
+    state.views.whole()
     return Counting.executed
 
 
@@ -46,7 +46,7 @@ def test_a_look_takes_as_many_statements_for_fifty_models_as_for_two(story: Stor
     story.build((0, 10), (10, 20))
     story.state.queue.fail(story.lease((20, 30)), "user", "no", story.cost)
     assert statements_of_one_look(story.connect()) == few <= 8
-    assert len(story.state.views.all().working) == 52
+    assert len(story.state.views.whole().working) == 52
 
 
 def test_a_look_reads_one_moment(story: Story) -> None:
@@ -71,23 +71,23 @@ def test_work_is_counted_by_its_state(story: Story) -> None:
     story.state.queue.fail(story.lease((10, 20)), "engine", "no space", story.cost)
     story.state.queue.fail(story.lease((20, 30)), "user", "bad", story.cost)
     story.enqueue(story.order((40, 50)))
-    work = story.state.views.all().work["core.a"]
+    work = story.state.views.whole().work["core.a"]
     assert (work.running, work.retrying, work.dead_tasks, work.queued) == (1, 1, 1, 1)
     assert (work.in_flight, work.dead) == (ranges((0, 20), (40, 50)), ranges((20, 30)))
     assert work.last_error == "bad"
-    assert story.state.views.all().work["core.b"].in_flight == NOTHING
+    assert story.state.views.whole().work["core.b"].in_flight == NOTHING
 
 
 def test_what_a_connection_remembers_is_what_a_new_one_reads(story: Story) -> None:
     remembering = story.connect()
     for i in (0, 2, 1):
-        remembering.views.all()
+        remembering.views.whole()
         story.build((10 * i, 10 * i + 10))
         story.state.invalidations.invalidate("core.a", ranges((10 * i, 10 * i + 5)), "", "me")
-        assert remembering.views.all().working == story.connect().views.all().working
+        assert remembering.views.whole().working == story.connect().views.whole().working
     folding.fold(story.state.database, story.generation().no, after_rows=1)
     story.build((0, 10))
-    assert remembering.views.all().working == story.connect().views.all().working
+    assert remembering.views.whole().working == story.connect().views.whole().working
     assert story.stale() == ranges((10, 15), (20, 25))
 
 
@@ -149,7 +149,7 @@ def test_whatever_happens_a_look_that_remembers_sees_what_a_new_one_sees(story: 
     for number in range(80):
         dice.choice(acts)()
         if dice.random() < 0.7:
-            assert as_planned(remembering.views.all()) == as_planned(story.connect().views.all()), number
+            assert as_planned(remembering.views.whole()) == as_planned(story.connect().views.whole()), number
 
 
 def test_what_was_open_at_one_look_is_seen_at_the_next(story: Story) -> None:
@@ -159,10 +159,10 @@ def test_what_was_open_at_one_look_is_seen_at_the_next(story: Story) -> None:
     with writing.attempts.publishing(lease) as publication:
         publication.record(story.commit(lease, 0), story.cost, "interval", ())
         story.enqueue(story.order((50, 60), model="core.b"))
-        assert looking.views.all().work["core.b"].queued == 1
-        assert not looking.views.all().working["core.a"].covered
-    assert as_planned(looking.views.all()) == as_planned(story.connect().views.all())
-    assert looking.views.all().working["core.a"].covered == ranges((0, 10))
+        assert looking.views.whole().work["core.b"].queued == 1
+        assert not looking.views.whole().working["core.a"].covered
+    assert as_planned(looking.views.whole()) == as_planned(story.connect().views.whole())
+    assert looking.views.whole().working["core.a"].covered == ranges((0, 10))
 
 
 def test_control_by_the_newest_transaction_seen_an_older_one_would_be_missed(story: Story) -> None:
@@ -171,27 +171,27 @@ def test_control_by_the_newest_transaction_seen_an_older_one_would_be_missed(sto
     with writing.attempts.publishing(lease) as publication:
         publication.record(story.commit(lease, 0), story.cost, "interval", ())
         story.enqueue(story.order((50, 60), model="core.b"))
-        looking.views.all()
+        looking.views.whole()
         [[newest]] = story.execute("select pg_snapshot_xmax(pg_current_snapshot())::text")
         looking.views._memory.horizon = str(newest)
-    assert not looking.views.all().working["core.a"].covered
+    assert not looking.views.whole().working["core.a"].covered
 
 
 def test_a_second_look_reads_only_what_changed(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[int]] = []
     for chunk in range(0, 60, 10):
         story.state.queue.fail(story.lease((chunk, chunk + 10)), "user", "bad", story.cost)
-    story.state.views.all()
+    story.state.views.whole()
     sound = Database.rows
 
     def rows(self: Database, name: str, make: object, /, **values: object) -> object:
         found = sound(self, name, make, **values)  # type: ignore[arg-type]
-        if name in ("view_tasks", "view_generations"):
+        if name in ("state_tasks", "state_generations"):
             asked.append([len(found)])
         return found
 
     monkeypatch.setattr(Database, "rows", rows)
-    story.state.views.all()
+    story.state.views.whole()
     assert asked == [[0]], "no generation changed, and nobody's tasks were read"
 
 
@@ -202,7 +202,7 @@ def tasks_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def rows(self: Database, name: str, make: object, /, **values: object) -> object:
         made = sound(self, name, make, **values)  # type: ignore[arg-type]
-        if name in ("view_tasks", "changed_tasks"):
+        if name in ("state_tasks", "changed_tasks"):
             found.append(len(made))
         return made
 
@@ -216,17 +216,17 @@ def test_what_failed_is_not_read_again_because_its_model_works_elsewhere(
     for start in range(0, 60, 10):
         story.state.queue.fail(story.lease((start, start + 10)), "user", "bad", story.cost)
     looking = story.connect()
-    looking.views.all()
+    looking.views.whole()
     read = tasks_read(monkeypatch)
     story.build((500, 510))
-    assert looking.views.all().work["core.a"].dead_tasks == 6
+    assert looking.views.whole().work["core.a"].dead_tasks == 6
     assert max(read) == 1, "the task that came to an end"
     read.clear()
     story.build((0, 10))
-    looking.views.all()
+    looking.views.whole()
     assert max(read) <= 3, "that task, the one before it, and what had failed there"
-    assert as_planned(looking.views.all()) == as_planned(story.connect().views.all())
-    assert looking.views.all().work["core.a"].dead_tasks == 5
+    assert as_planned(looking.views.whole()) == as_planned(story.connect().views.whole())
+    assert looking.views.whole().work["core.a"].dead_tasks == 5
 
 
 def test_an_older_failure_counts_again_when_the_later_one_is_let_go(
@@ -238,12 +238,12 @@ def test_an_older_failure_counts_again_when_the_later_one_is_let_go(
         story.enqueue(story.order((0, 10)))
         story.state.control.cancel_model("core.a", "me")
         story.execute("update task set state = 'cancelled', held_until = 'infinity', finished_at = clock()")
-    assert looking.views.all().work["core.a"].cancelled == ranges((0, 10))
+    assert looking.views.whole().work["core.a"].cancelled == ranges((0, 10))
     story.execute("update task set held_until = null where id = (select max(id) from task)")
     assert (
-        looking.views.all().work["core.a"].cancelled
+        looking.views.whole().work["core.a"].cancelled
         == ranges((0, 10))
-        == story.connect().views.all().work["core.a"].cancelled
+        == story.connect().views.whole().work["core.a"].cancelled
     )
 
 
@@ -252,7 +252,7 @@ def test_an_attempt_reads_its_model_and_what_that_is_made_of(story: Story) -> No
     story.state.projects.apply("r2", b"", {}, (*story.definitions(), more))
     story.build((0, 10))
     story.state.queue.fail(story.lease((10, 20)), "user", "bad", story.cost)
-    whole, part = story.state.views.all(), story.connect().views.lineage("core.b")
+    whole, part = story.state.views.whole(), story.connect().views.lineage("core.b")
     assert set(part.working) == {"core.a", "core.b"} < set(whole.working)
     assert part.working == {name: whole.working[name] for name in part.working}
     assert part.work == {name: whole.work[name] for name in part.working}
@@ -273,9 +273,9 @@ def test_a_fold_changes_nothing_but_where_it_is_read_from(story: Story) -> None:
     for i in range(4):
         story.build((10 * i, 10 * i + 10))
         story.state.invalidations.invalidate("core.a", ranges((10 * i + 2, 10 * i + 4)), "", "me")
-        before = story.connect().views.all().working["core.a"]
+        before = story.connect().views.whole().working["core.a"]
         assert folding.fold(story.state.database, before.no, after_rows=1)
-        assert story.connect().views.all().working["core.a"] == before
+        assert story.connect().views.whole().working["core.a"] == before
         assert not folding.fold(story.state.database, before.no, after_rows=1)
 
 
@@ -287,7 +287,7 @@ def test_a_fold_neither_waits_for_a_publication_nor_holds_one_up(story: Story) -
         publication.record(story.commit(lease, 0), story.cost, "interval", ())
         assert folding.fold(other.database, lease.generation, after_rows=1)
         assert story.execute("select covered from folded") == [([0, 10],)], "what is not committed yet is not in it"
-    assert story.connect().views.all().working["core.a"].covered == ranges((0, 20))
+    assert story.connect().views.whole().working["core.a"].covered == ranges((0, 20))
 
 
 def test_of_two_folds_the_one_that_got_further_stays(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,7 +313,7 @@ def test_a_fold_comes_by_itself_after_a_thousand_rows(story: Story) -> None:
     assert story.execute("select count(*) from folded") == [(0,)]
     story.build((5000, 5001))
     assert story.execute("select cardinality(covered) from folded") == [(2000,)]
-    assert len(story.connect().views.all().working["core.a"].covered) == 1000
+    assert len(story.connect().views.whole().working["core.a"].covered) == 1000
 
 
 def test_a_fold_that_has_to_wait_too_long_does_not_fail_what_is_published(
@@ -339,7 +339,7 @@ def test_one_interval_more_does_not_rewrite_a_million(story: Story) -> None:
     story.state.invalidations.invalidate("core.a", ranges((0, 8)), "", "me")
     assert story.execute("select xmin::text, ctid::text from folded") == written
     assert story.execute("select count(*) from coverage") == [(2,)]
-    held = story.connect().views.all().working["core.a"]
+    held = story.connect().views.whole().working["core.a"]
     assert len(held.covered) == 1_000_001
     assert Interval(7, 9) in held.covered.within(5, 10).parts
 

@@ -36,7 +36,7 @@ def trickled(trial: Deployment, seconds: int = 60) -> dict[str, list[tuple[int, 
     """What was repaired, by model, after some time of it and the time that the last repair waits."""
     with rounds(trial) as up:
         up.round()
-        assert not up.workspace.state.views.all().events
+        assert not up.workspace.state.views.whole().events
         for second in range(seconds):
             trial.land("events", [LATE + second])
             up.wait(1)

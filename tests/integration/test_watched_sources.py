@@ -51,7 +51,7 @@ class Trial:
 
     def look(self, *, spark: bool = True) -> Seen:
         observer = Observer(self.workspace.resolver, self.spark if spark else None, self.workspace.environ)  # type: ignore[arg-type]
-        (seen,) = observer.look(["raw.numbers"], self.workspace.state.views.all())
+        (seen,) = observer.look(["raw.numbers"], self.workspace.state.views.whole())
         if isinstance(seen, SourceObservation):
             keep(self.workspace.state.sources, seen)
         return seen
@@ -91,7 +91,7 @@ def trial(tmp_path: Path, dsn: str) -> Iterator[Trial]:
     made.land("numbers", range(40))
     assert made.run().failed == 0
     with made.opened() as workspace:
-        known = workspace.state.views.all().sources["raw.numbers"]
+        known = workspace.state.views.whole().sources["raw.numbers"]
         assert known.table_id is not None and known.snapshot == 0
         seen = SparkTableState(known.table_id, 0, "hash", {"n": "long", "value": "long"}, 0, 39, 1000, feeds=True)
         story = Trial(made, workspace, Spark(seen))

@@ -128,7 +128,7 @@ def test_a_cancelled_task_ends_its_job_within_seconds_and_its_worker_goes_on(
 
 def seen(trial: Deployment) -> StateView:
     with trial.opened() as workspace:
-        return workspace.state.views.all()
+        return workspace.state.views.whole()
 
 
 @contextmanager

@@ -80,7 +80,7 @@ def test_late_rows_of_a_table_with_a_newer_feature_are_told_by_its_change_feed(
     reads = trial.execute("select distinct inputs -> 'raw.numbers' ->> 'snapshot' from attempt")
     assert {int(str(one[0])) for one in reads} == {1, 3, 4}, "every read is pinned"
     with trial.opened() as workspace:
-        view = workspace.state.views.all()
+        view = workspace.state.views.whole()
         (seen,) = Observer(workspace.resolver, None, workspace.environ).look(["raw.numbers"], view)
         assert isinstance(seen, SourceObservation), "that there is no newer commit is seen without Spark"
         insert(trial, session, (3, 3))

@@ -110,7 +110,7 @@ class Deployment:
             return run(workspace, workspace.interval_models(names), progress or Silent())
 
     def rerun(self, name: str, start: int | None = None, end: int | None = None) -> Summary:
-        """CommitFile a range and work on what is affected, as the command does."""
+        """Mark a range and work on what is affected, as the command does."""
         with self.opened() as workspace:
             model = workspace.project.graph.interval_model(f"t.{name}")
             asked = request(workspace, model, start, end)
@@ -121,12 +121,12 @@ class Deployment:
 
     def current(self, name: str) -> Generation:
         with self.opened() as workspace:
-            return workspace.state.views.all().current[f"t.{name}"]
+            return workspace.state.views.whole().current[f"t.{name}"]
 
     def place(self, name: str) -> str:
         """Where the served table lies."""
         with self.opened() as workspace:
-            return workspace.resolver.table(workspace.state.views.all().current[f"t.{name}"].location)
+            return workspace.resolver.table(workspace.state.views.whole().current[f"t.{name}"].location)
 
     def rows(self, name: str) -> list[tuple[object, ...]]:
         """What is served, as sorted tuples in the order of the columns' names."""
@@ -141,7 +141,7 @@ class Deployment:
 
     def status(self, name: str) -> dict[str, object]:
         with self.opened() as workspace:
-            answer = status(workspace.resolver, workspace.state.views.all(), (name,))["models"]
+            answer = status(workspace.resolver, workspace.state.views.whole(), (name,))["models"]
             assert isinstance(answer, list)
             return dict(answer[0])
 
@@ -184,7 +184,7 @@ def commit(place: Path | str, columns: Columns, mode: Literal["append", "overwri
 
 def served(workspace: Workspace, name: str) -> list[tuple[object, ...]]:
     """The accepted snapshot of the serving generation, read by delta-rs."""
-    pin = workspace.resolver.pin(f"t.{name}", workspace.state.views.all(), serving=True)
+    pin = workspace.resolver.pin(f"t.{name}", workspace.state.views.whole(), serving=True)
     if pin is None:
         return []
     table = pa.table(DeltaTable(workspace.resolver.located(pin).location, version=pin.snapshot).to_pyarrow_table())

@@ -283,7 +283,7 @@ class Hindsight:
 
     def _look(self) -> dict[str, Touched]:
         """By table: the positions whose rows any commit changed since the last look."""
-        view = self.workspace.state.views.all()
+        view = self.workspace.state.views.whole()
         self.expired = view.sources["raw.numbers"].expired_pos
         self.before = {name: Table(table.snapshot, table.rows) for name, table in self.tables.items()}
         touched = {}
@@ -303,7 +303,7 @@ class Hindsight:
 
     def _hold(self) -> dict[str, set[int]]:
         """Note what every model covers; what had to wait until now."""
-        view, waiting = self.workspace.state.views.all(), self.stale
+        view, waiting = self.workspace.state.views.whole(), self.stale
         for name, size in SIZES.items():
             generation = view.current.get(f"t.{name}")
             self.covered[name] = (

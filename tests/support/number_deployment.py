@@ -92,7 +92,7 @@ class NumberDeployment:
         ]
         wanted = expected(self.values)
         with self.trial.opened() as workspace:
-            view = workspace.state.views.all()
+            view = workspace.state.views.whole()
             tasks = {str(task.uuid): task for task in workspace.state.history.tasks(None, False, True, 100_000)}
         for name in self.names:
             rows, covered = wanted[name]

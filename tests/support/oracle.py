@@ -44,7 +44,7 @@ def holds(engine: MemoryEngine, state: State, resolver: TableResolver) -> list[s
     Covered and not stale means: it equals its query at its recorded frontier, and no positioned input has changed
     inside it since. It is asked when all is quiet: what was not observed yet counts as a change.
     """
-    view = state.views.all()
+    view = state.views.whole()
     problems: list[str] = []
     for name, generation in sorted(view.current.items()):
         model = resolver.graph.models.get(name)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-LIMITS = {"unit": 90, "integration": 900, "spark": 450, "crash": 150, "acceptance": 350}
+LIMITS = {"unit": 90, "integration": 1900, "spark": 1400, "crash": 250, "acceptance": 750}
 """Seconds that each part may cost, added up over the processes that share the files."""
 LONGEST = (
     "acceptance/test_together.py",
@@ -27,8 +27,10 @@ LONGEST = (
     "integration/test_state_meetings.py",
     "integration/test_state_interleavings.py",
     "integration/test_runtime_",
-    "integration/test_lookout.py",
+    "integration/test_source_watcher.py",
     "integration/test_simulation.py",
+    "acceptance/",
+    "crash/",
     "integration/",
     "unit/",
 )

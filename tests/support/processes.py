@@ -186,7 +186,7 @@ def _copy(pipe: IO[bytes], log: Path) -> None:
 
 def unrest(workspace: Workspace) -> str | None:
     """Why the deployment is not quiet yet; None when it is."""
-    view = workspace.state.views.all()
+    view = workspace.state.views.whole()
     busy = {name: work for name, work in view.work.items() if work.queued + work.running + work.retrying}
     if busy:
         return f"active: {busy}"
@@ -196,7 +196,7 @@ def unrest(workspace: Workspace) -> str | None:
 
 
 def _held(workspace: Workspace) -> str | None:
-    held = {name: work.dead for name, work in workspace.state.views.all().work.items() if work.dead}
+    held = {name: work.dead for name, work in workspace.state.views.whole().work.items() if work.dead}
     return f"held back: {held}" if held else None
 
 

@@ -73,7 +73,7 @@ def until(deployment: Deployment, holds: Callable[[StateView], bool], seconds: f
     with deployment.opened() as workspace:
         while True:
             workspace.state.listener.wait(0.2)
-            view = workspace.state.views.all()
+            view = workspace.state.views.whole()
             if holds(view):
                 return view
             assert time.monotonic() < deadline, f"not in time: {view.work}"

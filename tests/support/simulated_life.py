@@ -170,7 +170,7 @@ class Life:
 
     def _is_asked_for(self, before: int) -> bool:
         """Somebody has asked for a chunk that lies below, and nobody has computed it yet."""
-        work = self.simulation.state.views.all().work.values()
+        work = self.simulation.state.views.whole().work.values()
         return any(tasks.queued and tasks.in_flight.within(MIN_POSITION, before) for tasks in work)
 
     def history_comes(self) -> None:
@@ -206,7 +206,7 @@ class Life:
 
     def _held(self, name: str, where: str) -> IntervalSet:
         """Without what a task has written there that was not accepted yet: nobody would notice."""
-        sim, view = self.simulation, self.simulation.state.views.all()
+        sim, view = self.simulation, self.simulation.state.views.whole()
         commits = [
             snapshot.entry.commit for snapshot in sim.engine.snapshots(where) if snapshot.entry.commit is not None
         ]
@@ -223,7 +223,7 @@ class Life:
     def _tables(self) -> dict[str, str]:
         """Those that somebody is just working on, if there are any: there it does most harm."""
         sim = self.simulation
-        view = sim.state.views.all()
+        view = sim.state.views.whole()
         running = {name for name, work in view.work.items() if work.running}
         tables = {name: sim.resolver.table(generation.location) for name, generation in view.working.items()}
         return {name: where for name, where in tables.items() if name in running} or tables
@@ -265,14 +265,14 @@ class Life:
     def somebody_reruns_all_below(self) -> None:
         """With all that hangs on it, whether rows differ or not."""
         sim, name, window = self.simulation, self._model(), self._window("numbers", DAY)
-        view = sim.state.views.all()
+        view = sim.state.views.whole()
         scopes = carried(sim.resolver.graph, view, {name: window & covered(view, name)})
         sim.tell(f"somebody reruns {name} in {window} and all below: {sorted(scopes)}")
         sim.state.invalidations.invalidate_all(scopes, "rerun", "somebody", rows_unknown=True)
 
     def somebody_resets(self) -> None:
         sim, name = self.simulation, self._model()
-        generation = sim.state.views.all().current.get(name)
+        generation = sim.state.views.whole().current.get(name)
         if generation is None or generation.accepted_snapshot is None:
             return
         sim.tell(f"somebody resets {name}")
@@ -282,7 +282,7 @@ class Life:
     def somebody_invalidates(self) -> None:
         """Somebody who follows a source says what changed in it, sometimes twice."""
         sim, name = self.simulation, self.simulation.dice.choice(SOURCES)
-        graph, record = sim.resolver.graph, sim.state.views.all().sources.get(f"raw.{name}")
+        graph, record = sim.resolver.graph, sim.state.views.whole().sources.get(f"raw.{name}")
         if record is None or record.snapshot is None:
             return
         if not self.said or sim.dice.random() < 0.7:
@@ -383,7 +383,7 @@ class Life:
     def unsettled(self) -> list[str]:
         """Why it is not quiet yet."""
         sim = self.simulation
-        view = sim.state.views.all()
+        view = sim.state.views.whole()
         reasons = [f"{view.events} events"] if view.events else []
         observations = Observations(sim.resolver.graph, view)
         for model in sim.resolver.graph.interval_models:
@@ -412,7 +412,7 @@ class Life:
 
     def _incomplete(self) -> list[str]:
         """Two tables computed in the plainest way there is, whatever anybody says is covered."""
-        sim, view = self.simulation, self.simulation.state.views.all()
+        sim, view = self.simulation, self.simulation.state.views.whole()
         expired = view.sources["raw.numbers"].expired_pos or 0
         begins = expired + -expired % DAY  # no chunk is longer; what lies below may have outlived its rows
         every = [(n, value) for n, value in sim.engine.rows(place("numbers")) if isinstance(n, int)]

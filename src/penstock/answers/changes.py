@@ -28,7 +28,7 @@ def planned_changes(workspace: Workspace) -> list[dict[str, object]]:
     )  # with it comes what reads logs; apply does not
 
     changes = workspace.state.projects.changes(definitions(workspace.project))
-    view = workspace.state.views.all()
+    view = workspace.state.views.whole()
     kept = {change.model for change in changes if change.change == "unchanged"}
     view = replace(view, sources={name: record for name, record in view.sources.items() if name in kept})
     for seen in Observer(workspace.resolver, None, workspace.environ).look(workspace.project.graph.models, view):
@@ -72,6 +72,6 @@ def _intervals(workspace: Workspace, view: StateView, change: Change) -> int:
 def needs_consent(views: Views, changes: tuple[Change, ...]) -> list[str]:
     """What `apply` asks about before it does it: nobody misses a table that never held a row."""
     taken = [change for change in changes if change.change in ("rebuild", "removed")]
-    current = views.all().current if taken else {}
+    current = views.whole().current if taken else {}
     served = {name for name, generation in current.items() if generation.accepted_snapshot is not None}
     return [f"{change.model}: {change.change} ({change.reason})" for change in taken if change.model in served]

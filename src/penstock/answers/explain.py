@@ -25,7 +25,7 @@ def explained(workspace: Workspace, name: str, at: str | None) -> dict[str, obje
     model = workspace.project.graph.models[full]
     if isinstance(model, Source):
         return _source(workspace, model)
-    view = workspace.state.views.all()
+    view = workspace.state.views.whole()
     seen = Observations(workspace.project.graph, view).observation(model)
     explanation = explain(seen, _at(model, at))
     return {
@@ -57,7 +57,7 @@ def _reopened(
 
 
 def _source(workspace: Workspace, source: Source) -> dict[str, object]:
-    answer = status(workspace.resolver, workspace.state.views.all(), (source.name,))
+    answer = status(workspace.resolver, workspace.state.views.whole(), (source.name,))
     models = answer["models"]
     row = models[0] if isinstance(models, list) else {}
     return {
@@ -83,7 +83,7 @@ def rendered(workspace: Workspace, name: str, at: str | None) -> dict[str, objec
     model = workspace.project.graph.models[full]
     if isinstance(model, Source):
         raise UsageError(f"{full} is a source: it is observed, nothing is computed for it")
-    view = workspace.state.views.all()
+    view = workspace.state.views.whole()
     seen = Observations(workspace.project.graph, view).observation(model)
     explanation = explain(seen, _at(model, at))
     chunk = explanation.chunk or _any_chunk(seen)

@@ -23,7 +23,7 @@ def query(
     """One SELECT: our tables at the accepted snapshot, sources at the observed one."""
     with reading(sql, _refused):
         tree = _select(sql)
-    view = workspace.state.views.all()
+    view = workspace.state.views.whole()
     with reading(sql, _refused):
         asked, reads = _asked(workspace, tree, view)
     return workspace.engine.questions.query(asked, reads, Limits(rows=most_rows, seconds=seconds))

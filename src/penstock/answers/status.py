@@ -34,7 +34,7 @@ class Condition:
 def project_status(workspace: Workspace, model: str | None) -> dict[str, object]:
     """Every model of the project, or one of them, at this moment."""
     names = () if model is None else (workspace.resolve(model),)
-    view = workspace.state.views.all()
+    view = workspace.state.views.whole()
     inputs = workspace.state.history.newest_inputs([generation.no for generation in view.current.values()])
     return status(workspace.resolver, view, names, workspace.state.workers.alive(), inputs)
 

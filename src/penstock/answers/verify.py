@@ -78,7 +78,7 @@ class ModelVerification:
 
 def verify(workspace: Workspace, models: tuple[IntervalModel, ...], start: int | None, end: int | None) -> Verified:
     """Recompute every covered interval at the snapshots that are known now and compare as multisets."""
-    view = workspace.state.views.all()
+    view = workspace.state.views.whole()
     applied(workspace, view)
     return Verified([_model(workspace, view, model, start, end) for model in models])
 

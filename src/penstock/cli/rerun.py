@@ -181,7 +181,7 @@ def positions(table: Model, start: str | None, end: str | None) -> IntervalSet |
 
 
 def _print_report(workspace: Workspace, report: Report) -> None:
-    table = report.news.model
+    table = report.change.model
     if report.recompute:
         _print_recompute(workspace, report.recompute)
         _print_followers(report.descendants)
@@ -194,7 +194,7 @@ def _print_report(workspace: Workspace, report: Report) -> None:
         )
     elif report.held:
         show.line(
-            f"all consumers of {table} have read snapshot {report.news.snapshot} already: nothing is recomputed; "
+            f"all consumers of {table} have read snapshot {report.change.snapshot} already: nothing is recomputed; "
             f"to recompute: penstock rerun {report.held[0]}"
         )
     else:
@@ -222,7 +222,7 @@ def _do(
         show.print_json({"recompute": rows, "recorded": True})
     elif others:
         show.line(f"recorded; {show.count(len(others), 'worker')} will compute it: see penstock status")
-        paused = workspace.state.views.all().paused
+        paused = workspace.state.views.whole().paused
         for name in (part.model for part in asked if part.model in paused):
             show.line(f"but {name} is paused: penstock resume {name}", "yellow")
     else:

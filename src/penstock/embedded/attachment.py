@@ -81,7 +81,7 @@ def join(control: Path, linger: float) -> int:
     """Become a client: from now on no watcher stops the server, and later not before so many seconds."""
     handle = lock(control / "clients", shared=True)
     with suppress(OSError):  # a full disk: then it goes with its last client
-        os.pwrite(handle, watch.wish(linger), 0)
+        os.pwrite(handle, watch.linger_note(linger), 0)
     return handle
 
 

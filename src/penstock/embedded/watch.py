@@ -59,12 +59,12 @@ def _ps_shows_server(pid: int, data: str) -> bool:
     return b"postgres -D " + os.fsencode(data) in shown
 
 
-def wish(seconds: float) -> bytes:
+def linger_note(seconds: float) -> bytes:
     """What a client leaves in the file of the clients' lock: how long the server is to stay after it, and a mark."""
     return f"{seconds:012.3f} {os.urandom(8).hex()}\n".encode()
 
 
-def wished_seconds(left: bytes) -> float:
+def linger_seconds(left: bytes) -> float:
     try:
         return float(left.split()[0])
     except (ValueError, IndexError):
@@ -99,7 +99,7 @@ def _wait_for_the_last_client(clients: int) -> PidFile | None:
     """
     fcntl.flock(clients, fcntl.LOCK_EX)
     last, left, since = read_pid_file(os.curdir), _left(clients), time.monotonic()
-    while (rest := since + wished_seconds(left) - time.monotonic()) > 0 and not _deserted(clients):
+    while (rest := since + linger_seconds(left) - time.monotonic()) > 0 and not _deserted(clients):
         fcntl.flock(clients, fcntl.LOCK_UN)
         time.sleep(min(rest, _LOOK_SECONDS))
         fcntl.flock(clients, fcntl.LOCK_EX)  # waits for those who came

@@ -111,12 +111,12 @@ class Views:
         self._memory = Memory()
         self._remembered_on = database.connection
 
-    def all(self, dead_since: datetime | None = None) -> StateView:
+    def whole(self, dead_since: datetime | None = None) -> StateView:
         """One moment, in a number of statements that does not grow; of what is remembered only what changed since."""
         database, memory = self._database, self._remembered()
         with database.looking():
             moment = _moment(database, memory, dead_since)
-            heads = database.rows("view_generations", GenerationHead, since=memory.horizon, models=None)
+            heads = database.rows("state_generations", GenerationHead, since=memory.horizon, models=None)
             changed = _held(database, heads, memory.folds)
             generations = memory.generations | changed
             generations = {
@@ -139,9 +139,9 @@ class Views:
         """The same of one model and of all that it is made of, without schedules: what an attempt asks."""
         database, memory = self._database, self._remembered()
         with database.looking():
-            moment = database.rows("view_moment", _Moment, since=None)[0]
-            models = database.values("view_lineage", str, model=model)
-            heads = database.rows("view_generations", GenerationHead, since=None, models=models)
+            moment = database.rows("state_moment", _Moment, since=None)[0]
+            models = database.values("state_lineage", str, model=model)
+            heads = database.rows("state_generations", GenerationHead, since=None, models=models)
             generations = _held(database, heads, memory.folds)
             tasks = _tasks(database, generations, None)
             seen = _seen(database, moment, generations, models)
@@ -156,7 +156,7 @@ class Views:
 
 
 def _moment(database: Database, memory: Memory, dead_since: datetime | None) -> _Moment:
-    moment = database.rows("view_moment", _Moment, since=memory.horizon)[0]
+    moment = database.rows("state_moment", _Moment, since=memory.horizon)[0]
     age = 0.0 if memory.read_at is None else (moment.at - memory.read_at).total_seconds()
     if memory.key != (moment.revision, dead_since) or not 0 <= age < FORGET_SECONDS:
         memory.horizon, memory.read_at, memory.generations, memory.doing = None, None, {}, {}
@@ -243,7 +243,7 @@ def _tasks(database: Database, generations: Iterable[int], dead_since: datetime 
     """All that count, by generation, newest first."""
     tasks: dict[int, list[_Task]] = {no: [] for no in sorted(generations)}
     if tasks:
-        for task in database.rows("view_tasks", _Task, generations=list(tasks), dead_since=dead_since):
+        for task in database.rows("state_tasks", _Task, generations=list(tasks), dead_since=dead_since):
             tasks[task.generation].append(task)
     return {no: tuple(mine) for no, mine in tasks.items()}
 
@@ -261,9 +261,9 @@ def _seen(
         generation.model: generation for generation in generations.values() if generation.state == "building"
     }
     numbers = [generation.no for generation in working.values()]
-    sources = database.rows("view_sources", SourceRecord, models=models)
-    schedules = database.rows("view_schedules", ScheduleRecord) if models is None else []
-    suspended = database.rows("view_suspensions", SuspensionRecord, generations=numbers)
+    sources = database.rows("state_sources", SourceRecord, models=models)
+    schedules = database.rows("state_schedules", ScheduleRecord) if models is None else []
+    suspended = database.rows("state_suspensions", SuspensionRecord, generations=numbers)
     return StateView(
         at=moment.at,
         revision=moment.revision,

@@ -146,11 +146,11 @@ class Reopened:
     """That some of a generation is to be computed again."""
 
     since: datetime
-    """The oldest wish that is still open."""
+    """The oldest invalidation that is still open."""
     gathers: bool
     """Only rows of sources changed, and more may follow: a resident scheduler lets it wait a little."""
     latest: datetime
-    """The newest wish that is still open."""
+    """The newest invalidation that is still open."""
 
 
 @dataclass(frozen=True, slots=True)

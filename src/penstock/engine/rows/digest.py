@@ -1,4 +1,4 @@
-"""Are two bags of rows equal, judged by what their rows add up to?"""
+"""Are two multisets of rows equal, judged by what their rows add up to?"""
 
 from __future__ import annotations
 

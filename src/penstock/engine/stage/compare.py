@@ -38,7 +38,7 @@ _CLOSE = 1e-11
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The rows of some chunks, stored and expected: as bags, or by their keys where rows are appended."""
+    """The rows of some chunks, stored and expected: as multisets, or by their keys where rows are appended."""
 
     rows_stored: int
     rows_expected: int

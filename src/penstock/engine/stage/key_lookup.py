@@ -121,16 +121,16 @@ class Lookup:
 
     def _chunks(self, counted: Iterable[int], differing: Iterable[int]) -> tuple[StagedChunk, ...]:
         order = sorted(self.job.chunks)
-        tallies: dict[Interval, _Tally] = {chunk: _Tally() for chunk in order}
+        counts: dict[Interval, _ChunkCounts] = {chunk: _ChunkCounts() for chunk in order}
         starts = [chunk.start for chunk in order]
         for position in counted:
-            tallies[order[bisect_right(starts, position) - 1]].rows += 1
+            counts[order[bisect_right(starts, position) - 1]].rows += 1
         for position in differing:
-            tallies[order[bisect_right(starts, position) - 1]].differs.add(position)
+            counts[order[bisect_right(starts, position) - 1]].differs.add(position)
         return tuple(
-            StagedChunk(chunk, tally.rows, None, bool(tally.differs), places(tally.differs) if tally.differs else None)
+            StagedChunk(chunk, count.rows, None, bool(count.differs), places(count.differs) if count.differs else None)
             for chunk in self.job.chunks
-            for tally in (tallies[chunk],)
+            for count in (counts[chunk],)
         )
 
 
@@ -142,7 +142,7 @@ class _Keyed:
 
 
 @dataclass(slots=True)
-class _Tally:
+class _ChunkCounts:
     rows: int = 0
     differs: set[int] = field(default_factory=set)
 

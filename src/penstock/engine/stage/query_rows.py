@@ -211,7 +211,7 @@ def _begun(
 
 
 def _shaped(frame: DataFrame, target: Target, rendering: Rendering, *, cut: bool, marked: bool) -> DataFrame:
-    """The rendering's rows in the table's columns; rows outside their interval are dropped, or marked where queries."""
+    """The rendering's rows in the table's columns; rows outside their interval are dropped or marked."""
     rows, within = fitted_rows(frame, target, rendering), inside_its_chunk(target.field, rendering)
     names = [quoted(name) for name in target.schema.names]
     if marked:

@@ -18,7 +18,7 @@ Step = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What the rows of one chunk add up to; equal bags have equal digests."""
+    """What the rows of one chunk add up to; equal multisets have equal digests."""
 
     rows: int
     sum_a: int

@@ -59,7 +59,7 @@ def planned_at(work: LaneWork, at: int) -> tuple[Lane, Interval] | None:
 
 def next_chunk(work: LaneWork) -> Interval | None:
     """What forward computes next, ready or not; None when it is done for good, off, or does not know where."""
-    start = work.next_position if work.next_position is not None else work.ready.low
+    start = work.cursor if work.cursor is not None else work.ready.low
     limits, grid = work.seen.model.limits, work.ready.grid
     if start is None or work.seen.model.schedules.forwardfill == "off":
         return None
@@ -79,11 +79,11 @@ def why_nothing(work: LaneWork) -> str:
         return "; ".join(reasons)
     if (unbounded := why_unbounded(work)) is not None:
         return unbounded
-    if work.next_position is None or work.ready.low is None:
+    if work.cursor is None or work.ready.low is None:
         return "nothing is ready yet: not even the first chunk is complete"
-    if seen.model.limits.max is not None and work.next_position >= seen.model.limits.max:
+    if seen.model.limits.max is not None and work.cursor >= seen.model.limits.max:
         return f"up to date: limits.max, {place(seen.model.limits.max, axis)}, was reached"
-    return f"up to date: {place(work.next_position, axis)} was reached"
+    return f"up to date: {place(work.cursor, axis)} was reached"
 
 
 def _default(work: LaneWork) -> tuple[Lane, Interval] | None:

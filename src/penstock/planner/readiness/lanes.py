@@ -21,7 +21,7 @@ class LaneWork:
     ready: Readiness
     repairs: Readiness
     """The same for what is covered and stale."""
-    next_position: int | None
+    cursor: int | None
     """Forward goes on here; None when nothing was ever done and nothing is ready."""
     split: int
     """Forward computes what lies above, backfill what lies below."""
@@ -52,7 +52,7 @@ class LaneWork:
             case "repair":
                 return self.repair_spans().part_at(at)
             case "forward":
-                if at < self.split or self.next_position is None:
+                if at < self.split or self.cursor is None:
                     return None
                 if not self.seen.model.fill.allow_gap_skipping:
                     run = next(self.runs("forward"), None)
@@ -155,14 +155,14 @@ class LaneWork:
         return None if end is None or end <= low or (done is not None and end <= done) else end
 
     def _forward(self) -> Iterator[Interval]:
-        if self.next_position is None or self.split == MAX_POSITION:
+        if self.cursor is None or self.split == MAX_POSITION:
             return
         runs = self._wanted_runs(self.split, MAX_POSITION, newest_first=False)
         if self.seen.model.fill.allow_gap_skipping:
             yield from runs
             return
         first = next(runs, None) if self.unfinished is None else None
-        if first is not None and first.start <= self.next_position:
+        if first is not None and first.start <= self.cursor:
             yield first
 
 
@@ -170,7 +170,7 @@ def lane_work(seen: Observation) -> LaneWork:
     ready = readiness(seen)
     cell = ready.grid.cell
     busy = seen.in_flight.outward(cell) | seen.failed.outward(cell)
-    reached = next_position(seen, ready)
+    reached = cursor(seen, ready)
     split = MIN_POSITION if reached is None else ready.grid.down(reached)
     if seen.model.schedules.forwardfill == "off":
         split = MAX_POSITION
@@ -185,7 +185,7 @@ def repairable(seen: Observation) -> IntervalSet:
     return _repair(seen, ready, repair_readiness(seen, ready))[0]
 
 
-def next_position(seen: Observation, ready: Readiness) -> int | None:
+def cursor(seen: Observation, ready: Readiness) -> int | None:
     """The end of what was done below the tip; a never-run model begins at its newest chunk or at its oldest."""
     if ready.tip is None or ready.low is None:
         return None

@@ -8,7 +8,7 @@ from itertools import islice
 
 from penstock.planner.readiness.batches import CAPS, Caps, lane_orders
 from penstock.planner.readiness.explain import next_chunk, why_nothing
-from penstock.planner.readiness.lanes import LaneWork, lane_work, next_position
+from penstock.planner.readiness.lanes import LaneWork, cursor, lane_work
 from penstock.planner.readiness.observation import Observation, Wait
 from penstock.planner.readiness.waits import held_words, readiness_checks, reason_to_wait
 from penstock.planner.readiness.words import place, span, spans
@@ -17,7 +17,7 @@ from penstock.values.tasks import LANES, Lane, Order
 
 Decision = Order | Wait
 _WINDOWS_FOR_A_REASON = 16
-"""How far below the next position a blocked gap is looked for: it is only said, nothing depends on it."""
+"""How far below the cursor a blocked gap is looked for: it is only said, nothing depends on it."""
 
 
 def plan(
@@ -63,7 +63,7 @@ def recheck(seen: Observation, order: Order) -> Order | Wait:
 
 
 def permanent_gaps(seen: Observation) -> tuple[tuple[Interval, str], ...]:
-    """What lies below the next position and nothing will ever fill, with the reason."""
+    """What lies below the cursor and nothing will ever fill, with the reason."""
     if not _leaves_gaps(seen):
         return ()
     work = lane_work(seen)
@@ -86,7 +86,7 @@ def _leaves_gaps(seen: Observation) -> bool:
 def _permanent(work: LaneWork) -> IntervalSet:
     if not _leaves_gaps(work.seen):
         return IntervalSet()
-    if work.ready.low is None or work.next_position is None or work.ready.low >= work.split:
+    if work.ready.low is None or work.cursor is None or work.ready.low >= work.split:
         return IntervalSet()
     below = IntervalSet((work.ready.low, work.split))
     return below - work.seen.covered - work.busy - work.repair
@@ -151,7 +151,7 @@ def _gap_below(work: LaneWork, order: Order) -> Interval | None:
     if order.lane != "forward" or work.seen.model.fill.allow_gap_skipping:
         return None
     # what others work on is not done yet, so it counts for nothing here
-    reached = next_position(replace(work.seen, in_flight=NOTHING), work.ready)
+    reached = cursor(replace(work.seen, in_flight=NOTHING), work.ready)
     for chunk in sorted(order.chunks):
         if reached is None or chunk.start > reached:
             return chunk

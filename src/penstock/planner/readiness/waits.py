@@ -115,16 +115,16 @@ def _too_short(work: LaneWork, chunk: Interval) -> str:
 
 
 def _out_of_order(work: LaneWork, chunk: Interval) -> str:
-    model, next_position = work.seen.model, work.next_position
-    if model.fill.allow_gap_skipping or next_position is None or chunk.end <= work.split:
+    model, cursor = work.seen.model, work.cursor
+    if model.fill.allow_gap_skipping or cursor is None or chunk.end <= work.split:
         return ""
     said = "in strict order (allow_gap_skipping is false): what"
     if work.unfinished is not None:
         return f"{said} ends at {place(work.unfinished, model.axis)} is still being worked on"
     repair = work.repair.part_at(work.split)
-    if repair is not None and repair.end > next_position:
+    if repair is not None and repair.end > cursor:
         return f"{said} ends at {place(repair.end, model.axis)} is repaired first"
-    return f"{said} begins at {place(next_position, model.axis)} comes first" if chunk.start > next_position else ""
+    return f"{said} begins at {place(cursor, model.axis)} comes first" if chunk.start > cursor else ""
 
 
 def _lane_off(work: LaneWork, chunk: Interval) -> str:

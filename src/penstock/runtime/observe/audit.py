@@ -111,7 +111,7 @@ def own_tables(resolver: TableResolver, views: Views, view: StateView) -> Iterat
     read_at = time.monotonic()
     for name in tuple(view.working):
         if time.monotonic() - read_at > KNOWN_SECONDS:
-            view, read_at = views.all(), time.monotonic()
+            view, read_at = views.whole(), time.monotonic()
         model, generation = resolver.graph.models.get(name), view.working.get(name)
         if isinstance(model, IntervalModel) and generation is not None and generation.accepted_snapshot is not None:
             yield OwnTable(model, generation, generation.accepted_snapshot)
@@ -268,7 +268,7 @@ def unadopted(commits: Sequence[ForeignCommit], owned: Mapping[UUID, bool]) -> l
 
 def _as_seen(views: Views, table: OwnTable) -> Generation | None:
     """The generation as it is now; None when the look was at another state of it, or at another table in its place."""
-    seen, now = table.generation, views.all().working.get(table.model.name)
+    seen, now = table.generation, views.whole().working.get(table.model.name)
     return now if now is not None and _identity(now) == _identity(seen) else None
 
 

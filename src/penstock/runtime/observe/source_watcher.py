@@ -44,7 +44,7 @@ AUDITORS, AUDIT_BATCH = 4, 512
 """Threads for our own tables, and how many tables a round asks them for."""
 HANGING_SECONDS = 40.0
 """Nobody waits longer for an answer: somebody else takes the place of whoever does."""
-NEWS_SECONDS = 0.5
+CHANGED_LOOK_SECONDS = 0.5
 """Where a poll saw a newer commit, a look may follow this soon after the last one."""
 _GRACE_SECONDS = 0.1
 """A look at a table nearby is over by then: what it saw is planned in the same round."""
@@ -111,7 +111,7 @@ class BackgroundWatcher:
         periods, now = scan_periods(resolver), time.monotonic()
         for name, watched in self._watched.items():
             if watched.changed or name in self._unfinished:
-                periods[name] = min(periods[name], 0.0 if name in self._unfinished else NEWS_SECONDS)
+                periods[name] = min(periods[name], 0.0 if name in self._unfinished else CHANGED_LOOK_SECONDS)
             elif watched.rests(now) and view.sources[name].error is None:
                 del periods[name]
         return {name: seconds for name, seconds in periods.items() if not self._pool.busy((_Act.LOOK, name))}
@@ -209,7 +209,7 @@ class BackgroundWatcher:
             self.wake()
 
     def _follow(self, resolver: TableResolver, view: StateView) -> None:
-        """Glance at the logs that are known, from the snapshots on that are known."""
+        """Poll the logs that are known, from the snapshots on that are known."""
         now, storage = time.monotonic(), resolver.storage
         followed: dict[str, _Watched] = {}
         for source in resolver.graph.models.values():
@@ -263,7 +263,7 @@ class BackgroundWatcher:
 
 
 @contextmanager
-def glancing(watcher: BackgroundWatcher) -> Iterator[None]:
+def polling(watcher: BackgroundWatcher) -> Iterator[None]:
     """Glance, in a thread that only ever begins it."""
     ended = threading.Event()
 

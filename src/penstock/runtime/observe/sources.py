@@ -100,7 +100,7 @@ Seen = SourceObservation | NeedsSpark
 
 
 class _SparkOnlyError(Exception):
-    """Why a look ends without a observation."""
+    """Why a look ends without an observation."""
 
 
 def scan_periods(resolver: TableResolver) -> dict[str, float]:

@@ -46,12 +46,12 @@ def reconcile(
     reaped = state.queue.reap(own_worker)
     step("reaped")
     state.events.handle(partial(_affected, resolver.graph, step))
-    view = state.views.all(dead_since)
+    view = state.views.whole(dead_since)
     if _go_on(state.control, view, dead_since):
-        view = state.views.all(dead_since)
+        view = state.views.whole(dead_since)
     took_over = _cutover(state.projects, resolver, view)
     if took_over:
-        view = state.views.all(dead_since)
+        view = state.views.whole(dead_since)
     return Reconciled(view, reaped, took_over)
 
 

@@ -83,7 +83,7 @@ class Scheduler:
     def round(self) -> float:
         """Look, reconcile, plan; how many seconds the next round may wait when nothing wakes it up."""
         began = time.monotonic()
-        view = self.state.views.all()
+        view = self.state.views.whole()
         resolver = self.revisions.resolver(view, self.state.projects)
         if resolver is None:
             return LONGEST_PAUSE_SECONDS

@@ -24,7 +24,7 @@ from penstock.values.records import ConsumerImpact, StateView
 class Report:
     """What somebody says of a table, and whom that concerns."""
 
-    news: InputChange
+    change: InputChange
     ranges: IntervalSet
     reach: dict[str, IntervalSet]
     """By consumer: what may differ."""
@@ -53,15 +53,15 @@ class Words:
 def report(workspace: Workspace, table: Model, within: IntervalSet | None, where: str | None, words: Words) -> Report:
     """What would be asked of whom; `within` is None when nobody said which positions."""
     row_filter = None if where is None else condition(where)
-    before = workspace.state.views.all()
+    before = workspace.state.views.whole()
     applied(workspace, before)
     if before.revision is None:
         raise UsageError("the project was never applied, so nothing was computed", hint="run penstock run")
     if isinstance(table, Source):
         _observe(workspace, table)
-    view = workspace.state.views.all()
+    view = workspace.state.views.whole()
     ranges = _ranges(workspace, table, view, within, row_filter)
-    change = _news(workspace, table, ranges, words.key)
+    change = _input_change(workspace, table, ranges, words.key)
     graph = workspace.project.graph
     readers = tuple(name for name in graph.children(table.name) if isinstance(graph.models[name], IntervalModel))
     reach = {}
@@ -84,9 +84,9 @@ def record(workspace: Workspace, asked: Report, words: Words) -> bool:
     for recomputed in asked.recompute:
         workspace.state.control.clear_holds(recomputed.model)
     impact = workspace.state.events.ask_consumers(
-        asked.news, asked.ranges, asked.reach, words.reason, words.actor, key=words.key, row_filter=asked.row_filter
+        asked.change, asked.ranges, asked.reach, words.reason, words.actor, key=words.key, row_filter=asked.row_filter
     )
-    table = workspace.project.graph.models[asked.news.model]
+    table = workspace.project.graph.models[asked.change.model]
     return not _same(table, asked.ranges, asked.row_filter, words, impact)
 
 
@@ -115,7 +115,7 @@ def _whole(workspace: Workspace, view: StateView, name: str, scope: IntervalSet)
 
 
 def _observe(workspace: Workspace, source: Source) -> None:
-    view = workspace.state.views.all()
+    view = workspace.state.views.whole()
     observer = Observer(workspace.resolver, workspace.engine.scanner, workspace.environ)
     for observation in observer.look((source.name,), view):
         if not isinstance(observation, SourceObservation):
@@ -128,8 +128,8 @@ def _observe(workspace: Workspace, source: Source) -> None:
         keep(workspace.state.sources, observation)
 
 
-def _news(workspace: Workspace, table: Model, ranges: IntervalSet, key: str | None) -> InputChange:
-    """A word without a key is somebody's wish, and counts from now on.
+def _input_change(workspace: Workspace, table: Model, ranges: IntervalSet, key: str | None) -> InputChange:
+    """Without a key it is a request, and counts from now on.
 
     One with a key reports what happened. Where the log of a source showed that too, whoever has read it is not asked
     again: the same reorg, seen and reported, is computed once.

@@ -46,7 +46,7 @@ def request(
     """What of the model a rerun would recompute: every cell it holds that meets the range and the condition."""
     graph = workspace.project.graph
     row_filter = None if where is None else condition(where)
-    view = workspace.state.views.all()
+    view = workspace.state.views.whole()
     applied(workspace, view)
     generation = view.working.get(model.name)
     low = MIN_POSITION if start is None else start
@@ -78,7 +78,7 @@ def request(
 
 
 def record(workspace: Workspace, rerun: Rerun, actor: str) -> None:
-    """CommitFile the range stale; the repair lane does the rest, and cascades where rows really change.
+    """Mark the range stale; the repair lane does the rest, and cascades where rows really change.
 
     The stored rows themselves are compared, not what was once published: they may be why somebody asks.
     """
@@ -97,7 +97,7 @@ def record(workspace: Workspace, rerun: Rerun, actor: str) -> None:
 def failed(workspace: Workspace, model: IntervalModel) -> Rerun:
     """The ranges of the model whose tasks failed for good."""
     # with those whose hold is over: a resident would try them again by itself, but here a person asks
-    graph, view = workspace.project.graph, workspace.state.views.all(_EVER)
+    graph, view = workspace.project.graph, workspace.state.views.whole(_EVER)
     applied(workspace, view)
     work = view.work.get(model.name)
     dead = work.dead - work.cancelled if work else NOTHING

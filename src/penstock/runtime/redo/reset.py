@@ -31,7 +31,7 @@ class Resetting:
 
 def resettable(workspace: Workspace, model: IntervalModel) -> Resetting:
     """What emptying the model's table means."""
-    graph, view = workspace.project.graph, workspace.state.views.all()
+    graph, view = workspace.project.graph, workspace.state.views.whole()
     applied(workspace, view)
     generation = view.working.get(model.name)
     if generation is None or generation.accepted_snapshot is None:

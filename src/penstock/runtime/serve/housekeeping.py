@@ -43,7 +43,7 @@ def housekeeping(workspace: Workspace, revisions: Revisions, metrics: Metrics) -
 def _prune(workspace: Workspace, revisions: Revisions, metrics: Metrics) -> None:
     state = workspace.connect()
     try:
-        resolver = revisions.resolver(state.views.all(), state.projects)
+        resolver = revisions.resolver(state.views.whole(), state.projects)
         if resolver is not None and (
             gone := prune(state.database, resolver.project.settings.scheduler.retention_seconds)
         ):

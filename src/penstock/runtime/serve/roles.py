@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from penstock.errors import ConflictError, SparkError, StateError
 from penstock.planner.policy.selection import Pattern, Selection
-from penstock.runtime.observe.source_watcher import BackgroundWatcher, glancing
+from penstock.runtime.observe.source_watcher import BackgroundWatcher, polling
 from penstock.runtime.place.revisions import Revisions
 from penstock.runtime.place.workspace import Workspace
 from penstock.runtime.plan.scheduler import Scheduler
@@ -85,7 +85,7 @@ def _schedule(workspace: Workspace, stop: Stop, metrics: Metrics, liveness: Live
     scheduler = Scheduler(state, revisions, watcher, metrics, workspace.step, workspace.worker)
     log("scheduler_started", pid=os.getpid())
     try:
-        with listening(workspace.connect, wakeup), housekeeping(workspace, revisions, metrics), glancing(watcher):
+        with listening(workspace.connect, wakeup), housekeeping(workspace, revisions, metrics), polling(watcher):
             while not stop.asked:
                 wakeup.wait(_round(scheduler, metrics, liveness))
     finally:
@@ -166,17 +166,17 @@ def _info(workspace: Workspace, role: str, slots: int) -> dict[str, object]:
 
 @contextmanager
 def _served(
-    address: str | None, metrics: Metrics, role: str, liveness: tuple[Liveness, ...], spark: SparkProcess | None = None
+    address: str | None, metrics: Metrics, role: str, loops: tuple[Liveness, ...], spark: SparkProcess | None = None
 ) -> Iterator[None]:
     def ready() -> tuple[bool, Mapping[str, object]]:
         facts: dict[str, object] = {"role": role}
-        state_ok = all(liveness.state_ok for liveness in liveness)
+        state_ok = all(loop.state_ok for loop in loops)
         facts["state"] = "ok" if state_ok else "unreachable"
         if spark is not None:
             facts["spark"] = "ended" if not spark.alive else "started" if spark.started else "not started"
         return state_ok and (spark is None or spark.alive), facts
 
-    with serve(address, metrics, ready, lambda: all(liveness.alive for liveness in liveness)) as served:
+    with serve(address, metrics, ready, lambda: all(loop.alive for loop in loops)) as served:
         if served is not None:
             log("serving", address=served)
         yield

@@ -87,7 +87,7 @@ def observe(workspace: Workspace, progress: Progress) -> datetime:
 
     When that was, by the database's clock: what died before is tried again.
     """
-    view = workspace.state.views.all()
+    view = workspace.state.views.whole()
     observer = Observer(workspace.resolver, workspace.engine.scanner, workspace.environ)
     with closing(_seen(observer, view)) as observations:
         for seen in observations:
@@ -220,7 +220,7 @@ class _Run:
 
     def _look(self) -> StateView:
         """The state as it is after everything that can be settled without Spark."""
-        view = self._state.views.all(self._since)
+        view = self._state.views.whole(self._since)
         if superseded(self._workspace.project.revision, view):
             return view
         reconciled = reconcile(

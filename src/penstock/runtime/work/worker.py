@@ -116,7 +116,7 @@ class Worker:
         if self._resolver is None or self._seen_at is None or time.monotonic() - self._seen_at > REVISION_SECONDS:
             revision, known = self.state.projects.active_revision(), self._resolver and self._resolver.project.revision
             if revision != known or self._seen_at is None:
-                self._resolver = self.revisions.resolver(self.state.views.all(), self.state.projects)
+                self._resolver = self.revisions.resolver(self.state.views.whole(), self.state.projects)
                 self._tell_revision()
             self._seen_at = time.monotonic()
         return self._resolver
@@ -155,7 +155,7 @@ class Worker:
     def _scanned(self, resolver: TableResolver, names: frozenset[str]) -> None:
         try:
             with closing(self.workspace.connect()) as state:
-                view = state.views.all()
+                view = state.views.whole()
                 observer = Observer(resolver, self.workspace.engine.scanner, self.workspace.environ)
                 for observation in observer.look(names, view):
                     if isinstance(observation, SourceObservation):

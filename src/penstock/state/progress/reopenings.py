@@ -83,5 +83,5 @@ def reopened(database: Database, generations: Iterable[Generation]) -> dict[str,
     stale = {generation.no: generation.model for generation in generations if generation.stale}
     if not stale:
         return {}
-    rows = database.rows("view_reopened", _Since, generations=sorted(stale))
+    rows = database.rows("state_reopened", _Since, generations=sorted(stale))
     return {stale[row.generation]: Reopened(row.since, row.gathers, row.latest) for row in rows}

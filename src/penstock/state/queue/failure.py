@@ -19,7 +19,7 @@ from penstock.values.intervals import Interval
 from penstock.values.tasks import Lane, Lease, Order
 
 FollowedBy = Literal["retrying", "dead", "split"]
-_DICE = SystemRandom()
+_RANDOM = SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ def follow_up(
     """One transaction: the attempt ends, and the task is tried again, split or dead."""
     before = database.rows("earlier_endings", Ending, task=ended.task, attempt=ended.attempt)
     endings = (*before, Ending(error_class, ended.worker))
-    split_failures = _family(database, ended.task, error) if error_class == "engine" else SplitFailures()
+    split_failures = _split_failures(database, ended.task, error) if error_class == "engine" else SplitFailures()
     chunks = len(ended.order.chunks) if divisible else 1
-    step = next_step(endings, chunks, ended.max_attempts, _DICE, split_failures)
+    step = next_step(endings, chunks, ended.max_attempts, _RANDOM, split_failures)
     if isinstance(step, Retry):
         step = Retry(min(step.after_seconds, most_pause_seconds))
     given_up = not isinstance(step, Retry) and error_class in ("user", "engine")
@@ -110,7 +110,7 @@ def _take(database: Database, ended: Ended, step: Next, *, at_once: bool) -> Fol
             assert_never(step)
 
 
-def _family(database: Database, task: int, error: str) -> SplitFailures:
+def _split_failures(database: Database, task: int, error: str) -> SplitFailures:
     """How often the batch that a task is a part of, and its other parts, have failed in the same way."""
     errors = database.rows("errors_of_family", _error, task=task)
     alike = [above for other, above in errors if signature(other) == signature(error)]

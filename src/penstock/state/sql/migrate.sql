@@ -19,7 +19,7 @@ select set_config('statement_timeout', '0', true), set_config('lock_timeout', '0
 select exists (select from pg_namespace where nspname = %(schema)s) as is_there;
 
 -- name: has_migration_table
--- OpenInvalidation without an error, so that it works inside a transaction.
+-- Asked without an error, so that it works inside a transaction.
 select to_regclass('migration') is not null as is_there;
 
 -- name: applied_migrations

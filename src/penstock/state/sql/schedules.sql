@@ -22,7 +22,7 @@ where s.spec <> excluded.spec;
 update schedule set last_slot = %(at)s, next_at = %(next_at)s
 where model = %(model)s and lane = %(lane)s and next_at = %(at)s;
 
--- name: view_schedules
+-- name: state_schedules
 -- Paused models too: their slots pass.
 select s.model, s.lane, s.spec, s.next_at, s.last_slot
 from schedule s join model m on m.id = s.model

@@ -7,7 +7,7 @@ select pg_advisory_xact_lock(('suspension'::regclass::oid::int8 << 32) + %(gener
 select split_from from task where id = %(task)s and split_from is not null;
 
 -- name: is_suspended
--- OpenInvalidation under the lock above.
+-- Asked under the lock above.
 select active from suspension where generation = %(generation)s;
 
 -- name: failures_in_a_row
@@ -81,7 +81,7 @@ with held as materialized (
 )
 update task t set held_until = null from held h where t.id = h.id;
 
--- name: view_suspensions
+-- name: state_suspensions
 -- Those of generations that are worked on, and whether an input has moved on since.
 select g.model, s.generation, s.error, s.since, s.times, s.inputs <> input_marks(g.model) as moved, s.passing
 from suspension s join generation g on g.no = s.generation

@@ -1,4 +1,4 @@
--- name: view_moment
+-- name: state_moment
 -- One row about everything: with whose work changed since the last look, and from which transaction on the next look
 -- has to read. Those before it have all ended, so that what they wrote is seen now.
 select
@@ -9,14 +9,14 @@ select
   pg_snapshot_xmin(pg_current_snapshot())::text as horizon,
   array(select distinct generation from task where changed >= %(since)s::xid8) as busy;
 
--- name: view_lineage
+-- name: state_lineage
 -- A model and whatever it is made of.
 with recursive lineage (model) as (
   select %(model)s::text union select e.parent from lineage l join edge e on e.child = l.model
 )
 select model from lineage;
 
--- name: view_generations
+-- name: state_generations
 -- Those that serve or are being built, of models that are still in the project; of a second look only those that
 -- changed, whatever became of them.
 select g.no, g.id, g.model, g.fingerprint, g.state, g.location, g.epoch, g.accepted_snapshot,
@@ -27,7 +27,7 @@ where m.removed_at is null and m.type <> 'source'
   and (%(models)s::text[] is null or g.model = any (%(models)s::text[]))
 order by g.no;
 
--- name: view_sources
+-- name: state_sources
 -- With the error of the last look, beside the bounds of the last good one.
 select s.model, s.table_id, s.snapshot, s.schema_hash, s.columns, s.min_pos, s.end_pos, s.bytes, s.rows,
   s.full_scan_at, s.incremental_scan_at, s.observed_at, s.error, s.expired_pos,
@@ -35,7 +35,7 @@ select s.model, s.table_id, s.snapshot, s.schema_hash, s.columns, s.min_pos, s.e
 from source s join model m on m.id = s.model
 where m.removed_at is null and (%(models)s::text[] is null or s.model = any (%(models)s::text[]));
 
--- name: view_tasks
+-- name: state_tasks
 -- Active tasks; dead ones and those that a person cancelled, with what has been covered of them since, and whether they
 -- are held: for a run that began at some time whatever ended since then, else until the hold is over. What always fails
 -- dies again and again: of those about the same positions the last one speaks for all.
@@ -92,7 +92,7 @@ from invalidation_target t join invalidation i on i.id = t.invalidation
 where t.generation = %(generation)s and t.since is not null and t.remaining && %(scope)s::int8multirange
 group by t.generation;
 
--- name: view_reopened
+-- name: state_reopened
 -- Since when something of a generation is stale, and whether it is only because of rows of sources.
 select t.generation, min(t.since) as since, max(i.created_at) as latest, bool_and(i.cause = 'source') as gathers
 from invalidation_target t join invalidation i on i.id = t.invalidation
