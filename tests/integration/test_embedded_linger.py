@@ -178,7 +178,7 @@ def test_whoever_comes_begins_the_time_anew(clients: int, monkeypatch: pytest.Mo
 
 
 def test_without_a_mark_of_its_own_nobody_would_notice(clients: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "wish", lambda seconds: os.pread(clients, 100, 0))
+    monkeypatch.setattr(watch, "linger_note", lambda seconds: os.pread(clients, 100, 0))
     assert waited(clients, monkeypatch, {9: lambda: os.pwrite(clients, watch.linger_note(10), 0)}) == 10
 
 

@@ -417,7 +417,7 @@ def simulating(dsn: str, seed: int, schema: str = SCHEMA) -> Iterator[Simulation
         # whoever waits for a lock waits for somebody who has not the turn
         patch.setitem(connection.SETTINGS, "lock_timeout", "5ms")
         simulation = Simulation(dsn, seed, schema)
-        patch.setattr(failure, "_DICE", simulation.dice)
+        patch.setattr(failure, "_RANDOM", simulation.dice)
         # what is unpacked is known: reading it again for every process would take longer than all they do
         patch.setattr(
             stored, "unpack", lambda files, *_: next(revision for revision in revisions() if revision.files == files)

@@ -43,7 +43,7 @@ class Trial(Account):
         connection = story.state.database.connection
         empty(connection)
         stop_clock(connection, 0)
-        self._dice, failure._DICE = failure._DICE, Random(7)  # type: ignore[assignment]
+        self._dice, failure._RANDOM = failure._RANDOM, Random(7)  # type: ignore[assignment]
         story.begin()
         self._allow()
         self._note_builds()
@@ -52,7 +52,7 @@ class Trial(Account):
             again(partial(worker.presence.workers.register, worker.name, {}))
 
     def close(self) -> None:
-        failure._DICE = self._dice
+        failure._RANDOM = self._dice
 
     # what planners and people do
 
