@@ -173,7 +173,7 @@ def opened(
                 file, metadata=known, buffer_size=step, pre_buffer=False, coerce_int96_timestamp_unit="us"
             )
     except (FileNotFoundError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise NoRowsToRead from error
+        raise NoRowsToRead(path) from error
     except OSError as error:
         raise SourceError(
             f"cannot read {path} of {files.location}: {error}", hint="check the rights, or look again later"

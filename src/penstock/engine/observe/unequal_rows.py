@@ -66,7 +66,7 @@ class RowReader(Protocol):
 def opened_part(files: TableFiles, part: Part) -> OpenedPart:
     with opened(files, part.file.path) as file:
         if LEGACY in (file.metadata.metadata or {}):
-            raise NoRowsToRead
+            raise NoRowsToRead(part.file.path)
         return OpenedPart(part, file.metadata, file.schema_arrow)
 
 
