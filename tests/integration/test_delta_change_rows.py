@@ -21,8 +21,9 @@ from fuzzing import effort
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.observe import change_rows as module
+from penstock.engine.observe import change_rows as positioned
 from penstock.engine.observe import file_rows as touched
+from penstock.engine.observe import unequal_rows as module
 from penstock.engine.observe.change_rows import change_rows, rows_by_position
 from penstock.engine.observe.deletion_vectors import Part
 from penstock.engine.observe.file_rows import LogScan, ReadBudget
@@ -221,7 +222,7 @@ def test_wide_rows_are_read_in_small_pieces(tmp_path: Path, monkeypatch: pytest.
     one = part(tmp_path, "wide", wide, row_group_size=400, compression="none")
     footer = pq.read_metadata(tmp_path / "wide")
     monkeypatch.setattr(module, "BATCH_BYTES", one.file.size // 4)
-    assert 80 < module._piece_rows(footer) <= 110
+    assert 80 < module.piece_rows(footer) <= 110
 
 
 _POOLS: list[pa.MemoryPool] = []
@@ -320,19 +321,21 @@ def test_first_rows_cost_little_and_count_against_the_budget(
     pages: dict[str, object] = {"row_group_size": 400_000, "use_dictionary": False, "compression": "none"}
     one = part(tmp_path, "a", table, data_page_size=2**16, **pages)  # type: ignore[arg-type]
     mine = look(tmp_path)
-    source = module._source(mine, one, frozenset("nv"))
+    source = module.opened_part(mine, one)
+    reader = positioned.position_reader(mine, [source], frozenset("nv"))
     monkeypatch.setattr(touched, "place", lambda root, path, _: (CountingFiles, str(Path(root, path))))
     CountingFiles.read = 0
-    first = module._first_row(mine, source, source.schema)
+    first = module.first_row(reader, source)
+    assert first is not None
     assert first.column("n").to_pylist() == [0]
     assert CountingFiles.read > 0
     assert (CountingFiles.read < one.file.size // 4) is stepwise
     monkeypatch.setattr(module, "FIRST_BYTES", 2**18)
-    assert module._first_bytes(source.footer) == 2 * 2**18
+    assert module.first_bytes(source.footer) == 2 * 2**18
     for size, rows in ((2**19 - 1, 0), (2**19, 1)):
         poor = look(tmp_path, size=size)
-        stream = module._Stream(poor, [source], source.schema)
-        assert [stream._first(source).num_rows for _ in range(2)] == [rows] * 2
+        stream = module.Stream(positioned.position_reader(poor, [source], frozenset("nv")), [source])
+        assert [stream.first(source) is not None for _ in range(2)] == [rows == 1] * 2
         assert poor.budget.size == (size if not rows else 0), "paid once"
 
 
@@ -360,7 +363,7 @@ def only_texts(count: int, factor: int) -> pa.Table:
 def test_comparing_rows_takes_a_few_times_the_memory_of_what_is_held(
     rows: Callable[[int, int], pa.Table], times: int
 ) -> None:
-    left, step = module._Leftover(module.MOST_HELD_BYTES), 16_384
+    left, step = module.Leftover(module.MOST_HELD_BYTES), 16_384
     count = 16 * step
     old, new = (rows(count, factor) for factor in (7, 9))
     with most_memory() as most:
@@ -390,7 +393,7 @@ def test_many_rows_are_held_by_one_look_at_a_time(
             two.wait(20 if together else 0.5)
             met.append(True)
 
-    monkeypatch.setattr(module, "_compared", meet)
+    monkeypatch.setattr(positioned, "_compared", meet)
     if not alone:
         monkeypatch.setattr(module, "_large_in_turn", nullcontext())
     looks = [Thread(target=change_rows, args=(look(tmp_path), [], [], frozenset("n"))) for _ in range(2)]

@@ -17,9 +17,9 @@ from penstock.engine.values.column_types import COLUMN_TYPES, column_type
 from penstock.engine.values.files import RUN, DataFile, PositionColumn, TableSnapshot
 from penstock.engine.values.positions import PositionField, position_field
 
-_PLAIN_FEATURES = {"v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "columnMapping"}
+PLAIN_FEATURES = {"v2Checkpoint", "vacuumProtocolCheck", "deletionVectors", "columnMapping"}
 """Reader features that leave the Parquet files as they look; the last two are judged by their use."""
-_PLAIN_FEATURES |= {kind.feature for kind in COLUMN_TYPES if kind.feature is not None}
+PLAIN_FEATURES |= {kind.feature for kind in COLUMN_TYPES if kind.feature is not None}
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -139,7 +139,7 @@ def _needs_delta_reader(
         return f"column mapping by {mapping}"
     if "typeWidening" in features or "typeWidening-preview" in features:
         return "type widening"
-    if unknown := sorted(features - _PLAIN_FEATURES):
+    if unknown := sorted(features - PLAIN_FEATURES):
         return f"the table feature {unknown[0]}"
     if any(file.has_deletion_vector for file in files):
         return "deletion vectors"

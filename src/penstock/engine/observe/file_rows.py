@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -48,6 +48,19 @@ class ReadBudget:
         self.size -= size
         self.masks -= masks
         return True
+
+
+class TableFiles(Protocol):
+    """The files of a table, and how much of them may still be read."""
+
+    @property
+    def location(self) -> str: ...
+
+    @property
+    def storage(self) -> Storage | None: ...
+
+    @property
+    def budget(self) -> ReadBudget: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,24 +159,24 @@ class NoRowsToRead(Exception):  # noqa: N818  a finding, not a fault
 
 @contextmanager
 def opened(
-    scan: LogScan, path: str, known: pq.FileMetaData | None = None, *, step: int = 0
+    files: TableFiles, path: str, known: pq.FileMetaData | None = None, *, step: int = 0
 ) -> Iterator[pq.ParquetFile]:
     """A file of the table; what goes wrong while it is read is a finding, or somebody's to mend.
 
     Columns are read in steps of so many bytes, or else as much as a row group has of them. Nothing is fetched ahead.
     """
     try:
-        filesystem, inside = place(scan.location, path, scan.storage)
+        filesystem, inside = place(files.location, path, files.storage)
         with filesystem.open_input_file(inside) as file:
             # nanoseconds, which old times are read in by default, end in 2262
             yield pq.ParquetFile(
                 file, metadata=known, buffer_size=step, pre_buffer=False, coerce_int96_timestamp_unit="us"
             )
     except (FileNotFoundError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise NoRowsToRead from error
+        raise NoRowsToRead(path) from error
     except OSError as error:
         raise SourceError(
-            f"cannot read {path} of {scan.location}: {error}", hint="check the rights, or look again later"
+            f"cannot read {path} of {files.location}: {error}", hint="check the rights, or look again later"
         ) from error
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.observe.change_rows import change_rows, feed_rows, rows_by_position
+from penstock.engine.observe.change_rows import CHANGE_TYPE, change_rows, feed_rows, rows_by_position
 from penstock.engine.observe.deletion_vectors import NO_MASK, Masks, Part, padded, rows_around, vectors
 from penstock.engine.observe.file_rows import LogScan, positions_in, rows_of, span
 from penstock.engine.rows.changed_ranges import ChangedRanges, Span, counted_at, counts, differing, either
@@ -18,7 +18,6 @@ from penstock.values.changes import MOST_PARTS
 from penstock.values.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet, ranges
 
 _log = logging.getLogger("penstock")
-CHANGE_TYPE = "_change_type"
 SMALL_FEED_BYTES = 64 * 2**20
 """A feed of this size is read whole, to leave out rows that were replaced by their like."""
 _NO_ROWS = counted_at({})
@@ -40,7 +39,7 @@ class Rewrite:
 def feed_changes(scan: LogScan, feed: Sequence[DataFile], columns: frozenset[str], changes: ChangedRanges) -> bool:
     """Count the rows of a commit's change files; False when they cannot be read."""
     if sum(file.size for file in feed) <= SMALL_FEED_BYTES:
-        rows = feed_rows(scan, [Part(file) for file in feed], columns, CHANGE_TYPE)
+        rows = feed_rows(scan, [Part(file) for file in feed], columns)
         if rows is not None:
             changes.add(rows_by_position(rows))
             return True

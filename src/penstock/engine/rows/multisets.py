@@ -56,14 +56,14 @@ def drop_pairs(sides: Sides) -> None:
 def _drop_runs(sides: Sides) -> None:
     """Rows go with the equal one at their place in a run, if they are equal."""
     gone, came = sides.gone, sides.came
-    runs = common_runs(_values(gone), _values(came))
+    runs = common_runs(row_values(gone), row_values(came))
     left: tuple[list[pa.Table], list[pa.Table]] = ([], [])
     for batch in _batched(runs):
         pair = [
             pa.concat_tables([rows.slice(start, run.rows) for start, run in zip(starts, batch, strict=True)])
             for rows, starts in ((gone, [run.old for run in batch]), (came, [run.new for run in batch]))
         ]
-        differ = pc.invert(equal_rows(*(_values(rows) for rows in pair)))
+        differ = pc.invert(equal_rows(*(row_values(rows) for rows in pair)))
         for side, rows in zip(left, pair, strict=True):
             side.append(rows.filter(differ))
     sides.gone = _outside(gone, [(run.old, run.rows) for run in runs], left[0])
@@ -94,10 +94,10 @@ def _outside(rows: pa.Table, runs: Sequence[tuple[int, int]], others: list[pa.Ta
 def _drop_by_hints(sides: Sides) -> None:
     """A hint only says which two rows may be equal. They go when all of their values are: no hint can hide a change."""
     sides.gone, sides.came = (
-        rows.append_column(HINT, row_hints(_values(rows), texts=False)) for rows in (sides.gone, sides.came)
+        rows.append_column(HINT, row_hints(row_values(rows), texts=False)) for rows in (sides.gone, sides.came)
     )
     if _rounds(sides):
-        hints = row_hints(_values(pa.concat_tables([sides.gone, sides.came])), texts=True)
+        hints = row_hints(row_values(pa.concat_tables([sides.gone, sides.came])), texts=True)
         count = sides.gone.num_rows
         sides.gone = _set_hints(sides.gone, hints.slice(0, count))
         sides.came = _set_hints(sides.came, hints.slice(count))
@@ -117,7 +117,7 @@ def summed_rows(rows: pa.Table) -> pa.Table:
 
 def _sums(rows: pa.Table) -> pa.Table:
     """The number of the first of each, and the sum."""
-    flat = flat_table(rows.drop_columns([WEIGHT, POSITION]))
+    flat = flat_table(row_values(rows.drop_columns([WEIGHT])))
     marked = flat.append_column("weight", rows.column(WEIGHT)).append_column("at", _numbers(rows.num_rows))
     summed = marked.group_by(flat.column_names, use_threads=False).aggregate([("weight", "sum"), ("at", "min")])
     sums = pa.table({"at": summed.column("at_min"), "weight": summed.column("weight_sum")})
@@ -147,7 +147,7 @@ def _round(sides: Sides, number: int) -> tuple[int, int]:
     """
     gone = sides.gone = sides.gone.combine_chunks()
     bits = gone.num_rows.bit_length() + 1
-    hints, values = whole(gone.column(HINT)), _values(gone)
+    hints, values = whole(gone.column(HINT)), row_values(gone)
     at_place = _last_at(_places(hints, bits, number), 2**bits)
     left, met, alike = [], [], 0
     for start in range(0, sides.came.num_rows, _BATCH_ROWS):
@@ -157,7 +157,7 @@ def _round(sides: Sides, number: int) -> tuple[int, int]:
         likely = pc.fill_null(pc.equal(hints.take(meets), theirs), False)
         candidates = pc.indices_nonzero(likely)
         meets = meets.take(candidates)
-        same = whole(equal_rows(values.take(meets), _values(batch).take(candidates)))
+        same = whole(equal_rows(values.take(meets), row_values(batch).take(candidates)))
         alike += len(candidates)
         met.append(meets.filter(same))
         left.append(batch.filter(_without(candidates.filter(same), batch.num_rows)))
@@ -170,7 +170,8 @@ def _round(sides: Sides, number: int) -> tuple[int, int]:
     return alike, len(meets)
 
 
-def _values(rows: pa.Table) -> pa.Table:
+def row_values(rows: pa.Table) -> pa.Table:
+    """The columns that the table has, and the weight."""
     return rows.select([name for name in rows.column_names if name not in (POSITION, HINT)])
 
 

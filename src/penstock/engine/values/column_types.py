@@ -394,6 +394,12 @@ def arrow_type(kind: pa.DataType) -> ColumnType | None:
     return _BY_ARROW.get(_word(kind))
 
 
+def cast_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """A column in a plain or common type; an error when a value does not fit."""
+    known = arrow_type(kind)
+    return column.cast(kind) if known is None else known.cast(column, kind)
+
+
 def _word(kind: pa.DataType) -> str:
     match = _WORD.match(str(kind))
     return "" if match is None else match[0]

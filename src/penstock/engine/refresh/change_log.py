@@ -1,0 +1,114 @@
+"""What does the log alone tell of the commits between two snapshots?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from penstock.engine.log.handle import FeatureUnsupported, SnapshotGone, TableMissing, commits, open_table
+from penstock.engine.log.snapshot import PLAIN_FEATURES, snapshot
+from penstock.engine.log.storage import Storage
+from penstock.engine.refresh.changed_files import ChangedFile, ChangedFiles, FileChanges
+from penstock.engine.refresh.compared_columns import Columns, table_columns
+from penstock.engine.refresh.reinitialize import Stretch
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+MOST_COMMITS = 2000
+_READ_BY_CASTING = {"typeWidening", "typeWidening-preview"}
+_MAPPING = "delta.columnMapping.mode"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLog:
+    """The files that changed rows, and the schemas that the table had one after the other."""
+
+    stretch: Stretch
+    files: ChangedFiles
+    schemas: tuple[Columns, ...]
+    """The last is that of the newer snapshot; the one before the first commit is there if any commit set another."""
+    table: DeltaTable = field(repr=False)
+    """At the newer snapshot."""
+
+
+def change_log(location: str, table_id: str, after: int, upto: int, storage: Storage | None = None) -> ChangeLog:
+    """Reads the commits after one snapshot up to another, of the table with that id. CannotTell says why it cannot."""
+    stretch = Stretch(location, table_id, after, upto)
+    table = _opened(stretch, upto, storage)
+    found = str(table.metadata().id)
+    if found != table_id:
+        raise stretch.replaced(found)
+    if upto < after:
+        raise stretch.rewound()
+    if upto - after > MOST_COMMITS:
+        raise stretch.too_many(MOST_COMMITS)
+    if (why := _unreadable(table)) is not None:
+        raise stretch.not_readable(why)
+    changes, schemas = FileChanges(), [_columns(table)]
+    for commit in commits(location, after, upto, storage):
+        if isinstance(commit, int):
+            raise stretch.no_commit(commit)
+        changes.take(commit)
+        if commit.metadata is not None:
+            if _is_mapped(commit.metadata.get("configuration")):
+                raise stretch.not_readable("its columns were mapped")
+            schemas.insert(-1, table_columns(str(commit.metadata["schemaString"])))
+    if len(schemas) > 1:
+        before = _opened(stretch, after, storage)
+        if _is_mapped(before.metadata().configuration):
+            raise stretch.not_readable("its columns were mapped")
+        schemas.insert(0, _columns(before))
+    files = _described(stretch, changes.changed(), bool(table.metadata().partition_columns), storage)
+    return ChangeLog(stretch, files, tuple(schemas), table)
+
+
+def _opened(stretch: Stretch, version: int, storage: Storage | None) -> DeltaTable:
+    try:
+        table = open_table(stretch.location, version=version, storage=storage)
+    except FeatureUnsupported as error:
+        raise stretch.not_readable(error.why) from error
+    except SnapshotGone as error:
+        raise stretch.no_snapshot(version) from error
+    if table is None:
+        raise TableMissing(stretch.location)
+    return table
+
+
+def _columns(table: DeltaTable) -> Columns:
+    return table_columns(table.schema().to_json())
+
+
+def _unreadable(table: DeltaTable) -> str | None:
+    """Why a file of the table does not look as its schema says."""
+    if _is_mapped(table.metadata().configuration):
+        return "its columns are mapped"
+    unknown = set(table.protocol().reader_features or ()) - PLAIN_FEATURES - _READ_BY_CASTING
+    return f"the table feature {min(unknown)}" if unknown else None
+
+
+def _is_mapped(configuration: object) -> bool:
+    return isinstance(configuration, Mapping) and configuration.get(_MAPPING, "none") != "none"
+
+
+def _described(stretch: Stretch, files: ChangedFiles, partitioned: bool, storage: Storage | None) -> ChangedFiles:
+    """What a removal leaves out is known of the file from before: its size, and the partition it is in."""
+
+    def lacks(file: ChangedFile) -> bool:
+        return file.size is None or (partitioned and file.partition is None)
+
+    if not any(lacks(file) for file in files.went):
+        return files
+    try:
+        before = snapshot(stretch.location, None, version=stretch.after, storage=storage)
+    except SnapshotGone as error:
+        raise stretch.no_snapshot(stretch.after) from error
+    known = {} if before is None else {file.path: file for file in before.files}
+    went = []
+    for file in files.went:
+        own = known.get(file.path)
+        if own is None and lacks(file):
+            raise stretch.not_readable(f"its log does not describe {file.path}")
+        went.append(file if own is None else replace(file, size=own.size, partition=own.partition))
+    return replace(files, went=tuple(went))

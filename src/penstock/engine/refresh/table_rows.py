@@ -1,0 +1,130 @@
+"""How do the rows of a file become rows of its table: typed, in its columns, without those that vectors hide?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from penstock.engine.log.deletion_vector import DeletionVector, hidden_rows
+from penstock.engine.observe.change_rows import CHANGE_TYPE
+from penstock.engine.observe.deletion_vectors import NO_MASK, Part
+from penstock.engine.observe.file_rows import NoRowsToRead, TableFiles
+from penstock.engine.observe.unequal_rows import OpenedPart
+from penstock.engine.refresh.changed_files import ChangedFile
+from penstock.engine.values.column_types import cast_column
+from penstock.engine.values.files import DataFile
+from penstock.engine.values.moments import DAY, MICROS, micros_of_text
+from penstock.engine.values.plain_types import plain_type
+
+_ROW = "__penstock_row"
+"""Stands for the rows of a table of which no column is asked for: they are only counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableReader:
+    """Rows in some columns of a table; a column that a file has not is NULL."""
+
+    files: TableFiles
+    schema: pa.Schema
+    of_feed: bool = False
+
+    def names(self, opened_part: OpenedPart) -> list[str]:
+        there = opened_part.schema.names
+        partition = opened_part.part.file.partition
+        wanted = [*self.schema.names, *([CHANGE_TYPE] if self.of_feed else ())]
+        # without any column Arrow would not say how many rows there are
+        return [name for name in there if name in wanted and name not in partition] or there[:1]
+
+    def fitted(self, part: Part, rows: pa.Table) -> pa.Table:
+        partition, count = part.file.partition, rows.num_rows
+        columns: dict[str, pa.ChunkedArray | pa.Array] = {}
+        for column in self.schema:
+            if column.name in partition:
+                value = partition_value(partition[column.name], column.type)
+                columns[column.name] = pa.repeat(value, count)
+            elif column.name in rows.column_names:
+                columns[column.name] = _cast(rows.column(column.name), column.type)
+            else:
+                columns[column.name] = pa.nulls(count, column.type)
+        if not columns:
+            columns[_ROW] = pa.repeat(pa.scalar(0, pa.int8()), count)
+        if self.of_feed:
+            columns[CHANGE_TYPE] = rows.column(CHANGE_TYPE).cast(pa.string())
+        return part.of(pa.table(columns))
+
+    def finished(self, rows: pa.Table) -> pa.Table:
+        return rows.drop_columns([_ROW]) if _ROW in rows.column_names else rows
+
+
+def arrow_schema(table: DeltaTable, names: Sequence[str]) -> pa.Schema:
+    """The named columns of a table, in the types that rows are compared in."""
+    schema = pa.schema(table.schema().to_arrow())
+    return pa.schema([pa.field(name, plain_type(schema.field(name).type)) for name in names])
+
+
+def part_of(files: TableFiles, file: ChangedFile) -> Part:
+    """The rows of a file that changed; NoRowsToRead when a vector's file is gone."""
+    data = DataFile(file.path, file.size or 0, file.rows, None, None, None, file.partition or {})
+    hidden = None if file.hidden is None else _numbers(files, file.hidden)
+    if file.among is None:
+        return Part(data) if hidden is None else Part(data, pc.invert(_mask(hidden)))
+    among = _numbers(files, file.among)
+    chosen = among if hidden is None else among.filter(pc.invert(pc.is_in(among, hidden)))
+    return Part(data, _mask(chosen), rest=False)
+
+
+def partition_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
+    """The value of a partition column, as the log spells it; NoRowsToRead when it cannot be one."""
+    if not text:
+        return pa.scalar(None, kind)
+    try:
+        return _value(text, kind)
+    except (ValueError, InvalidOperation, pa.ArrowException) as error:
+        raise NoRowsToRead(f"the partition value {text!r}") from error
+
+
+def _value(text: str, kind: pa.DataType) -> pa.Scalar:
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        micros = micros_of_text(text)
+        if micros is None:
+            raise ValueError(f"{text!r} is no {kind}")
+        days = pa.types.is_date(kind)
+        number = pa.scalar(micros // (DAY * MICROS), pa.int32()) if days else pa.scalar(micros, pa.int64())
+        return number.cast(kind)
+    if pa.types.is_boolean(kind):
+        return pa.scalar(text.lower() == "true", kind)
+    if pa.types.is_decimal(kind):
+        return pa.scalar(Decimal(text), kind)
+    if pa.types.is_floating(kind):
+        return pa.scalar(float(text), kind)
+    if pa.types.is_integer(kind):
+        return pa.scalar(int(text), kind)
+    return pa.scalar(text.encode() if pa.types.is_binary(kind) else text, kind)
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if column.type == kind:
+        return column
+    if pa.types.is_nested(kind):
+        return column.cast(kind, safe=False)  # Spark has no nanoseconds
+    return cast_column(column, kind)
+
+
+def _numbers(files: TableFiles, vector: DeletionVector) -> pa.Array:
+    try:
+        return hidden_rows(files.location, vector, files.storage)
+    except FileNotFoundError as error:
+        raise NoRowsToRead(vector.path) from error
+
+
+def _mask(numbers: pa.Array) -> pa.BooleanArray:
+    """True at these places."""
+    if not len(numbers):
+        return NO_MASK
+    last = pc.max(numbers).as_py()
+    return pc.is_valid(pc.inverse_permutation(numbers, max_index=last, output_type=pa.int32()))
