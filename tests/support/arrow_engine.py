@@ -61,7 +61,7 @@ class ArrowEngine(WholeEngine):
 
     def restage(self, staged: Staged, step: Step) -> Staged:
         """The new rows stay as they are; what to keep beside them is read and written again."""
-        job = staged.job
+        job = _interval_job(staged)
         self._check_wanted(job)
         head = _head(job)
         live = head.meeting(job.scope) if head else ()
@@ -78,11 +78,11 @@ class ArrowEngine(WholeEngine):
         return replace(staged, base_version=version, kept=kept, replaced=replaced, chunks=chunks)
 
     def prepared(self, staged: Staged) -> Staged | FileSetChanged:
-        self._check_wanted(staged.job)
+        self._check_wanted(_interval_job(staged))
         return prepared(staged, self.storage)
 
     def publish(self, staged: Staged, step: Step) -> Commit | FileSetChanged | HeadMoved:
-        self._check_wanted(staged.job)
+        self._check_wanted(_interval_job(staged))
         return publish(staged, step, self.storage)
 
     def find_commit(self, location: str, task: UUID) -> Commit | None:
@@ -247,9 +247,15 @@ def _staged(job: Job, rows: pa.Table, step: Step) -> Staged:
     return _looked_up(replace(staged, computed=staged.files), folder) if job.unique_key else staged
 
 
+def _interval_job(staged: Staged) -> Job:
+    assert isinstance(staged.job, Job)
+    return staged.job
+
+
 def _looked_up(staged: Staged, folder: str) -> Staged:
     """An append against the table as it is now; the look-up is the real one."""
-    job, head = staged.job, Head.of(staged.job, None)
+    job = _interval_job(staged)
+    head = Head.of(job, None)
     types = {field["name"]: field["type"] for field in json.loads(staged.schema_json)["fields"]}
     live = searched(job, head, [(name, types[name]) for name in job.unique_key], staged.computed, None)
     field = position_field(staged.schema_json, job.position)
@@ -257,6 +263,7 @@ def _looked_up(staged: Staged, folder: str) -> Staged:
     return replace(
         staged,
         base_version=head.version,
+        on_base=True,
         files=lookup.files,
         kept=lookup.kept,
         replaced=lookup.replaced,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 from uuid import UUID
 
 from penstock.engine.spark.session import Session
 from penstock.engine.stage.staged import Staged
-from penstock.engine.values.job import HeadMoved, Job, Step
+from penstock.engine.values.job import AnyJob, HeadMoved, Job, RefreshJob, Step, TableJob
 from penstock.errors import AttemptError, EngineError
 from penstock.values.tasks import Commit
 
@@ -26,18 +26,38 @@ class Attempts:
         self.jobs = 0
         self._cancelled: set[tuple[UUID, int]] = set()
 
-    def stage(self, job: Job, step: Step) -> Staged:
-        from penstock.engine.stage.staging import stage
-
+    def stage(self, job: AnyJob, step: Step) -> Staged:
         self._require_wanted(job)
-        return self._counted(lambda: stage(self.session, job, step, self.storage))
+        return self._counted(lambda: self._staged(job, step))
+
+    def _staged(self, job: AnyJob, step: Step) -> Staged:
+        match job:
+            case Job():
+                from penstock.engine.stage.staging import stage
+
+                return stage(self.session, job, step, self.storage)
+            case RefreshJob():
+                from penstock.engine.refresh.refreshing import refresh
+
+                return refresh(self.session, job, step, self.storage)
+            case _:
+                assert_never(job)
 
     def restage(self, staged: Staged, step: Step) -> Staged:
-        from penstock.engine.stage.staging import restage
+        job = staged.job
+        self._require_wanted(job)
+        return self._counted(lambda: self._restaged(staged, step), staged.cost.spark_jobs)
 
-        self._require_wanted(staged.job)
-        before = staged.cost.spark_jobs
-        return self._counted(lambda: restage(self.session, staged.job, staged, step, self.storage), before)
+    def _restaged(self, staged: Staged, step: Step) -> Staged:
+        match staged.job:
+            case Job() as job:
+                from penstock.engine.stage.staging import restage
+
+                return restage(self.session, job, staged, step, self.storage)
+            case RefreshJob() as job:  # its rows depend on those that were stored
+                return self._staged(job, step)
+            case _:
+                assert_never(staged.job)
 
     def prepared(self, staged: Staged) -> Staged | FileSetChanged:
         from penstock.engine.commit.publish import prepared
@@ -64,7 +84,7 @@ class Attempts:
         if checkpoint(location, self.storage):
             sweep(location, self.storage)
 
-    def discard(self, job: Job, *, others: bool = False) -> None:
+    def discard(self, job: TableJob, *, others: bool = False) -> None:
         """Remove what an attempt staged that will never publish it; with `others` what all but that attempt staged."""
         from penstock.engine.commit.sweep import discard
 
@@ -77,7 +97,7 @@ class Attempts:
         self._cancelled.add((task, attempt))
         self.session.cancel(group(task, attempt))
 
-    def _require_wanted(self, job: Job) -> None:
+    def _require_wanted(self, job: TableJob) -> None:
         if (job.task, job.attempt) in self._cancelled:
             raise EngineError(f"{job.model}: the attempt was cancelled")
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
+from functools import cached_property
 from typing import Literal, assert_never
 
 from penstock.planner.change.consumers import offered, positioned
+from penstock.planner.dynamic.lag import target_lags
+from penstock.planner.dynamic.refresh import RefreshObservation
+from penstock.planner.dynamic.snapshots import Snapshots, same_snapshot
 from penstock.planner.policy.breaker import suspended_words
 from penstock.planner.readiness.grid import Grid
 from penstock.planner.readiness.observation import Input, Observation
 from penstock.values.intervals import EVERYTHING, MIN_POSITION, NOTHING, IntervalSet
-from penstock.values.models import Graph, IntervalModel, Source
+from penstock.values.models import DynamicModel, Graph, IntervalModel, Model, Source
 from penstock.values.records import Generation, SourceRecord, StateView, SuspensionRecord, Work
+from penstock.values.tasks import Pin
 
 
 class Observations:
@@ -20,6 +27,23 @@ class Observations:
     def __init__(self, graph: Graph, view: StateView) -> None:
         self.graph, self.view = graph, view
         self._inputs: dict[str, Input] = {}
+        self._fresh: dict[str, datetime | None] = {}
+
+    @cached_property
+    def current(self) -> Mapping[str, Pin | None]:
+        """The snapshot of every table that may be read now; None: there is nothing to read."""
+        return {name: pin_of(model, self.view) for name, model in self.graph.models.items()}
+
+    @cached_property
+    def _snapshots(self) -> Snapshots:
+        view, made_from = self.view, {name: record.inputs for name, record in self.view.refreshed.items()}
+        away = view.paused | view.suspended.keys() | {name for name, work in view.work.items() if work.dead}
+        going = frozenset(name for name in made_from if name not in away and self._target_lags.get(name) is not None)
+        return Snapshots(self.graph, self.current, made_from, going)
+
+    @cached_property
+    def _target_lags(self) -> Mapping[str, int | None]:
+        return target_lags(self.graph)
 
     def observation(self, model: IntervalModel) -> Observation:
         """One model and its inputs."""
@@ -37,6 +61,73 @@ class Observations:
             suspended=_suspended(self.view.suspended.get(model.name)),
         )
 
+    def refresh(self, model: DynamicModel) -> RefreshObservation:
+        """One dynamic table and the snapshots of its inputs."""
+        name, view = model.name, self.view
+        generation, work = view.working.get(name), view.work.get(name, Work())
+        record = view.refreshed.get(name)
+        names = [dependency.model for dependency in model.inputs]
+        missing = {parent: why for parent in names if (why := self._why_missing(parent)) is not None}
+        return RefreshObservation(
+            model=model,
+            now=view.at,
+            snapshots=self._snapshots.chosen(model),
+            missing=missing,
+            made_from=record.inputs if record and generation and generation.covered else None,
+            fresh=self.fresh(name),
+            target_lag=self._target_lags[name],
+            takes_seconds=record.seconds if record else 0.0,
+            asked=generation is not None and bool(generation.stale),
+            timed=model.timed,
+            in_flight=bool(work.in_flight),
+            failed=bool(work.dead),
+            cancelled=bool(work.cancelled),
+            paused=name in view.paused,
+            suspended=_suspended(view.suspended.get(name)),
+        )
+
+    def fresh(self, name: str) -> datetime | None:
+        """The moment that the stored rows of a dynamic table are of: later, while no input has changed since."""
+        if name not in self._fresh:
+            self._fresh[name] = self._fresh_now(name)
+        return self._fresh[name]
+
+    def _fresh_now(self, name: str) -> datetime | None:
+        record = self.view.refreshed.get(name)
+        if record is None:
+            return None
+        model = self.graph.models[name]
+        current = [self.current.get(parent) for parent in self.graph.parents(name)]
+        read = [record.inputs.get(parent) for parent in self.graph.parents(name)]
+        timed = isinstance(model, DynamicModel) and model.timed
+        if timed or not all(same_snapshot(pin, now) for pin, now in zip(read, current, strict=True)):
+            return record.data_timestamp
+        moments = [self.known_until(parent) for parent in self.graph.parents(name)]
+        known = [moment for moment in moments if moment is not None]
+        return min(known) if known and len(known) == len(moments) else record.data_timestamp
+
+    def known_until(self, name: str) -> datetime | None:
+        """Up to when the snapshot that may be read now is all there is of a table."""
+        match self.graph.models[name]:
+            case Source():
+                record = self.view.sources.get(name)
+                return None if record is None else record.looked_at or record.observed_at
+            case IntervalModel():
+                return self.view.at
+            case DynamicModel():
+                return self.fresh(name)
+            case unknown:
+                assert_never(unknown)
+
+    def _why_missing(self, name: str) -> str | None:
+        """Why a refresh cannot read an input; None: it can."""
+        if self.current.get(name) is not None:
+            return None
+        record = self.view.sources.get(name)
+        if isinstance(self.graph.models[name], Source):
+            return record.error if record and record.error else "it was never observed"
+        return "not built yet"
+
     def input(self, name: str, axis: str) -> Input:
         """A model as its consumers see it."""
         match parent := self.graph.models[name]:
@@ -46,8 +137,32 @@ class Observations:
                 if name not in self._inputs:
                     self._inputs[name] = offered(self.observation(parent))
                 return self._inputs[name]
+            case DynamicModel():
+                generation = self.view.working.get(name)
+                built = generation is not None and generation.accepted_snapshot is not None
+                return Input(name, "lookup", EVERYTHING if built else NOTHING, None, "" if built else "not built yet")
             case _:
                 assert_never(parent)
+
+
+def pin_of(model: Model, view: StateView, *, serving: bool = False) -> Pin | None:
+    """A table as it may be read: sources as observed, ours as accepted; None when there is nothing to read.
+
+    While a model is rebuilt, its consumers read the new generation and `serving` readers the old one.
+    """
+    match model:
+        case Source():
+            record = view.sources.get(model.name)
+            if record is None or record.observed_at is None:
+                return None
+            return Pin(model.location or "", record.snapshot, record.table_id)
+        case IntervalModel() | DynamicModel():
+            generation = (view.current if serving else view.working).get(model.name)
+            if generation is None or generation.accepted_snapshot is None:
+                return None
+            return Pin(generation.location, generation.accepted_snapshot, None, str(generation.id))
+        case _:
+            assert_never(model)
 
 
 def stale_cells(model: IntervalModel, generation: Generation) -> IntervalSet:

@@ -55,11 +55,10 @@ def assembled(reading: Reading, problems: Problems) -> Assembled:
             models.append(source)
     for linked in links.values():
         declared = _declared(linked, builder, trial, problems)
-        if isinstance(declared, IntervalModel):
+        if not isinstance(declared, FullModel):
             models.append(declared)
         elif linked.draft.sound:  # the one place where it is refused; whatever else is wrong with it was said
-            key = "schedule" if declared.type == "full" else "target_lag"
-            problems.add(linked.draft.at(key), f"{declared.name}: a {declared.type} model {NOT_YET}")
+            problems.add(linked.draft.at("schedule"), f"{declared.name}: a full model {NOT_YET}")
     problems.raise_if_any()
     graph = Graph.of(tuple(models))
     prints = {name: fingerprint(model, _used(model, reading.settings)) for name, model in graph.models.items()}
@@ -81,7 +80,10 @@ def _declared(
         case "interval":
             return _interval_model(linked, builder, trial, problems)
         case "dynamic":
-            return builder.dynamic_model(linked)
+            model = builder.dynamic_model(linked)
+            if linked.readable:
+                trial.dynamic_model(linked, model)
+            return model
         case "full":
             return builder.full_model(linked)
         case "source":
@@ -128,7 +130,7 @@ def _template(model: Model) -> str | None:
     match model:
         case Source():
             return model.bounds_sql
-        case IntervalModel():
+        case IntervalModel() | DynamicModel():
             return model.sql
         case _:
             assert_never(model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,7 +33,12 @@ from penstock.values.models import (
     Source,
 )
 from penstock.values.models.axis import SECOND, position
+from penstock.values.models.fingerprint import normalised
+from penstock.values.models.model import DEFAULT_TARGET_LAG
 from penstock.values.models.source_format import DELTA, SourceFormat, source_format
+
+
+_CLOCK = re.compile(r"\b(now|current_timestamp|current_date|curdate|localtimestamp|unix_timestamp)\b")
 
 
 class Built(TypedDict):
@@ -124,6 +130,7 @@ class Builder:
 
     def dynamic_model(self, linked: Linked) -> DynamicModel:
         draft, keys = linked.draft, linked.draft.keys
+        self._check_whole_inputs(linked)
         share = keys.get("cardinality_threshold")
         return DynamicModel(
             **self._built(linked),
@@ -132,7 +139,20 @@ class Builder:
             cardinality_threshold=0.3 if share is None else float(values.typed(share) or 0.3),
             key=values.texts(keys.get("key")),
             slices=_slices(draft),
+            timed=_CLOCK.search(normalised(draft.file.body or "")) is not None,
         )
+
+    def _check_whole_inputs(self, linked: Linked) -> None:
+        """What is said of an input by its positions says nothing to a query that reads all of it."""
+        for group in linked.groups:
+            if len(group) > 1:
+                said = f"{linked.draft.name} is dynamic and reads {group[0].model} or {group[1].model}"
+                self.problems.add(group[0].where, f"{said}: alternatives are chosen by position, which it has none of")
+        for member in linked.members:
+            for key in ("before", "after", "optional", "finality") if member.keys is not None else ():
+                if member.keys is not None and key in member.keys.entries:
+                    said = f"{key!r} is about positions; {linked.draft.name} is dynamic and reads {member.model} whole"
+                    self.problems.add(member.keys.at(key), said)
 
     def full_model(self, linked: Linked) -> FullModel:
         draft, keys = linked.draft, linked.draft.keys
@@ -349,14 +369,12 @@ def _slices(draft: Draft) -> Slices:
     )
 
 
-def _target_lag(node: Node | None) -> int | LagWord | None:
+def _target_lag(node: Node | None) -> int | LagWord:
     match values.typed(node):
-        case None:
-            return None
         case "downstream" | "on_upstream" | "manual" as word:
             return word
         case _:
-            return values.length(node, 0)
+            return values.length(node, DEFAULT_TARGET_LAG)
 
 
 def _refresh_strategy(node: Node | None) -> Literal["auto", "affected_keys", "full", "incremental"]:

@@ -12,9 +12,9 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from penstock.project.keys import values
 from penstock.project.reading.problems import Notice
-from penstock.values.models import Graph, IntervalModel, Model, Source
+from penstock.values.models import DynamicModel, Graph, IntervalModel, Model, Source
 
-KINDS: Mapping[str, type[Model]] = {"source": Source, "interval": IntervalModel}
+KINDS: Mapping[str, type[Model]] = {"source": Source, "interval": IntervalModel, "dynamic": DynamicModel}
 _OWN_ENV = "own_env"
 T = TypeVar("T")
 

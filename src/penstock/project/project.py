@@ -22,10 +22,10 @@ from penstock.project.reading.problems import Notice, Problems
 from penstock.project.reading.toolchain import identity, require_plain_parser
 from penstock.project.templates.context import Ref, ScanContext, TemplateContext
 from penstock.project.templates.lookups import TemplateProblem
-from penstock.project.templates.rendering import PLACEHOLDER_BOUNDS, render_model, render_scan
+from penstock.project.templates.rendering import PLACEHOLDER_BOUNDS, render_model, render_scan, render_whole
 from penstock.secrets import conceal
 from penstock.values.intervals import Interval
-from penstock.values.models import Graph, IntervalModel, Model, Source
+from penstock.values.models import DynamicModel, Graph, IntervalModel, Model, Source
 from penstock.values.models.axis import SECOND
 
 _ANALYSES = "analyses"
@@ -110,6 +110,13 @@ def render(  # noqa: PLR0917  # one call per attempt, in the order of what it is
         model.sql,
         project,
     )
+
+
+def render_dynamic(model: DynamicModel, project: Project, ref: Ref) -> str:
+    """The SQL of a dynamic table: one query over all rows of its inputs."""
+    groups = tuple(tuple(dependency.model for dependency in group) for group in model.dependencies)
+    context = _template_context(model, project, groups, None)
+    return _located(lambda: render_whole(model.sql, context, ref), model.file, model.sql, project)
 
 
 def render_shared(
@@ -232,7 +239,7 @@ def _template_context(
         databases=project.settings.databases,
         env=model.env,
         vars=project.settings.vars,
-        stand_ins=model.stand_ins if isinstance(model, IntervalModel) else {},
+        stand_ins={} if isinstance(model, Source) else model.stand_ins,
     )
 
 

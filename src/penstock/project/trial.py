@@ -15,8 +15,9 @@ from penstock.project.templates import templates
 from penstock.project.templates.context import RefUse, ScanContext, TemplateContext
 from penstock.project.templates.lookups import TemplateProblem
 from penstock.project.templates.names import names_in_scans, shows_bounds_only, varying
-from penstock.project.templates.rendering import PLACEHOLDER_BOUNDS, Inputs, render_model, render_scan
-from penstock.values.models import IntervalModel, Source
+from penstock.project.templates.rendering import PLACEHOLDER_BOUNDS, Inputs, render_model, render_scan, render_whole
+from penstock.values.models import DynamicModel, IntervalModel, Source
+from penstock.values.models.axis import SECOND
 from penstock.values.tasks import LANES
 
 _SCANS = (ScanContext(True), ScanContext(False, 1, 2))
@@ -70,6 +71,29 @@ class Trial:
         if sound:
             self._check_chunks(draft, model, analysis)
         return replace(model, widens=analysis.widens, widens_reason=analysis.widens_reason, tagged=analysis.tagged)
+
+    def dynamic_model(self, linked: Linked, model: DynamicModel) -> None:
+        """Its query reads every input whole, so nothing in it may depend on an interval."""
+        draft, groups = linked.draft, tuple(tuple(d.model for d in group) for group in model.dependencies)
+        for name in varying(templates.names_used(model.sql), "never"):
+            said = f"the template uses {name!r}, which only interval models have: a dynamic table is one query over all"
+            self.problems.add(body_place(draft, templates.outline(model.sql).lines[name]), f"{said} rows of its inputs")
+            return
+        where = template_context(
+            draft, self.settings, linked=linked, axis=SECOND, groups=groups, positions=self.positions, interval=0
+        )
+        try:
+            sql = render_whole(model.sql, where, Inputs())
+            key = digest(sql, _WHOLE)
+            if key not in self.known:
+                from penstock.project.queries.query import check_whole  # noqa: PLC0415  # sqlglot takes 0.2 s to import
+
+                check_whole(sql)
+            self.analyses[key] = _IS_WHOLE
+        except TemplateProblem as problem:
+            self.problems.add(body_place(draft, problem.line), problem.message)
+        except QueryProblem as problem:
+            self.problems.add(body_place(draft, problem.line), problem.message)
 
     def source(self, draft: Draft, source: Source) -> None:
         """Tries the bounds query, if there is one, in both kinds of scan."""
@@ -184,6 +208,8 @@ class Trial:
                 self.problems.add(draft.at("limits"), f"{said}, so it would cut a group of rows in two")
 
 
+_WHOLE = Facts(position="", axis="", align=1, input_position=None, obstacle="a dynamic table")
+_IS_WHOLE = Analysis(grouped=False, widens=False, widens_reason="a dynamic table", grain=None)
 _BOUNDS = Facts(position="", axis="", align=1, input_position=None, obstacle="a bounds query")
 
 

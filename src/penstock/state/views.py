@@ -7,19 +7,21 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 
 from penstock.state.database.connection import Database
+from penstock.state.progress import pins
 from penstock.state.progress.folding import CoverageTotal, read
 from penstock.state.progress.reopenings import reopened
 from penstock.values.intervals import IntervalSet, newest
 from penstock.values.records import (
     Generation,
     GenerationHead,
+    RefreshRecord,
     ScheduleRecord,
     SourceRecord,
     StateView,
     SuspensionRecord,
     Work,
 )
-from penstock.values.tasks import Lane
+from penstock.values.tasks import Lane, PinRecord
 
 _HEAD_FIELDS = tuple(column.name for column in fields(GenerationHead))
 
@@ -264,6 +266,7 @@ def _seen(
     sources = database.rows("state_sources", SourceRecord, models=models)
     schedules = database.rows("state_schedules", ScheduleRecord) if models is None else []
     suspended = database.rows("state_suspensions", SuspensionRecord, generations=numbers)
+    refreshed = database.rows("state_refreshed", _refreshed, generations=numbers)
     return StateView(
         at=moment.at,
         revision=moment.revision,
@@ -276,7 +279,14 @@ def _seen(
         schedules=tuple(schedules),
         reopened=reopened(database, working.values()),
         suspended={suspension.model: suspension for suspension in suspended},
+        refreshed={record.model: record for record in refreshed},
     )
+
+
+def _refreshed(
+    *, model: str, inputs: dict[str, PinRecord], data_timestamp: datetime | None, seconds: float
+) -> RefreshRecord:
+    return RefreshRecord(model, pins.loaded(inputs), data_timestamp, float(seconds))
 
 
 def _holding(head: GenerationHead, fold: CoverageTotal) -> Generation:

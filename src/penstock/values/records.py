@@ -99,6 +99,8 @@ class SourceRecord:
     """How many rows came or changed below what has expired, if anybody can say it."""
     ignored_since: datetime | None = None
     """When that was first seen; None: never."""
+    looked_at: datetime | None = None
+    """When somebody last began to look at it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,18 @@ class SuspensionRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class RefreshRecord:
+    """What the rows of a dynamic table were made from."""
+
+    model: str
+    inputs: Frontier
+    data_timestamp: datetime | None
+    """The moment that they are of."""
+    seconds: float
+    """How long nine of ten of its last refreshes took at most."""
+
+
+@dataclass(frozen=True, slots=True)
 class StateView:
     """Everything a round of planning looks at, read in one transaction."""
 
@@ -190,6 +204,8 @@ class StateView:
     """By model: since when something of its working generation is to be computed again; only those that have some."""
     suspended: Mapping[str, SuspensionRecord] = field(default_factory=dict)
     """By model, for its working generation; only those that are."""
+    refreshed: Mapping[str, RefreshRecord] = field(default_factory=dict)
+    """By dynamic table, for its working generation: its last accepted refresh."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal, TypedDict, get_args
 from uuid import UUID
 
-from penstock.values.intervals import Interval, IntervalSet
+from penstock.values.intervals import MAX_POSITION, MIN_POSITION, Interval, IntervalSet
 
-Lane = Literal["forward", "repair", "backfill"]
-LANES: tuple[Lane, ...] = get_args(Lane)
-"""In the order in which they are planned."""
+IntervalLane = Literal["forward", "repair", "backfill"]
+LANES: tuple[IntervalLane, ...] = get_args(IntervalLane)
+"""Those of interval models, in the order in which they are planned."""
+Lane = Literal[IntervalLane, "refresh"]
+WHOLE = Interval(MIN_POSITION, MAX_POSITION)
+"""The one chunk of a table that has no positions."""
 TaskState = Literal["queued", "running", "retrying", "succeeded", "dead", "cancelled", "superseded"]
 
 
@@ -115,6 +119,8 @@ class Commit:
     """False: the new rows equal the stored ones and no Delta commit was needed."""
     adopted: bool = False
     """True: an earlier attempt of the same task had already committed it."""
+    moment: datetime | None = None
+    """The moment that the rows are of; None: when the attempt fixed its inputs."""
 
     @property
     def changed(self) -> IntervalSet:
@@ -131,3 +137,5 @@ class Cost:
     rows_written: int = 0
     bytes_written: int = 0
     seconds: float = 0.0
+    keys: int | None = None
+    """How many keys a refresh computed; None: all, or it does not go by keys."""

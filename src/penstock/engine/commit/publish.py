@@ -119,9 +119,9 @@ def moved(head: TableSnapshot, staged: Staged) -> FileSetChanged | None:
     """Whether the live files are others than those the attempt read.
 
     What replaces has read those that meet its scope, and perhaps small ones beside it. A key may be anywhere: after any
-    commit what appends looks again.
+    commit what goes by keys looks again.
     """
-    if staged.job.unique_key:
+    if staged.on_base:
         looked = staged.base_version == head.version or (staged.base_version is None and not head.files)
         return None if looked else FileSetChanged(head.version, tuple(file.path for file in head.files))
     live = tuple(file.path for file in head.meeting(staged.job.scope))
@@ -234,4 +234,5 @@ def _add_columns(table: DeltaTable, staged: Staged, missing: list[Field]) -> Non
 
 def _outcome(staged: Staged, version: int, *, written: bool) -> Commit:
     chunks = tuple(ChunkResult(c.interval, c.rows, c.changed, digest_noted(c), c.differs) for c in staged.chunks)
-    return Commit(version, chunks, staged.job.frontier, staged.job.epoch, written)
+    job = staged.job
+    return Commit(version, chunks, job.frontier, job.epoch, written, moment=job.moment)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from penstock.engine.log.handle import LogCommit
-from penstock.engine.values.job import Job, StagedChunk
+from penstock.engine.values.job import StagedChunk, TableJob
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.tasks import ChunkResult, Commit, frontier_of, frontier_record
 
@@ -30,10 +31,12 @@ def note(commit: LogCommit) -> Mapping[str, Any] | None:
     return noted["penstock"] if isinstance(noted, dict) and isinstance(noted.get("penstock"), dict) else None
 
 
-def of_attempt(job: Job, chunks: Sequence[StagedChunk]) -> Note:
+def of_attempt(job: TableJob, chunks: Sequence[StagedChunk]) -> Note:
     """Enough to adopt the commit, should nobody else remember it."""
+    moment = None if job.moment is None else job.moment.isoformat()
     return {
         **_of_table(job.task, job.model, job.generation),
+        **({} if moment is None else {"moment": moment}),
         "attempt": job.attempt,
         "epoch": job.epoch,
         "chunks": [chunk_noted(chunk) for chunk in chunks],
@@ -55,7 +58,9 @@ def of_reset(task: UUID, model: str, generation: str, covered: IntervalSet) -> N
 def recorded(version: int, noted: Mapping[str, Any]) -> Commit:
     """The commit of an attempt, from its note."""
     chunks = tuple(_chunk_recorded(chunk) for chunk in noted["chunks"])
-    return Commit(version, chunks, frontier_of(noted["frontier"]), noted["epoch"], written=True, adopted=True)
+    moment = datetime.fromisoformat(noted["moment"]) if "moment" in noted else None
+    frontier = frontier_of(noted["frontier"])
+    return Commit(version, chunks, frontier, noted["epoch"], written=True, adopted=True, moment=moment)
 
 
 def chunk_noted(chunk: StagedChunk) -> list[object]:

@@ -17,7 +17,7 @@ _FORBIDDEN = set(" ,;{}()\n\t=")
 """Delta refuses these in a column's name unless the table maps its columns."""
 
 
-def storable(schema_json: str, position: PositionColumn) -> Schema:
+def storable(schema_json: str, position: PositionColumn | None) -> Schema:
     """The schema of a table for such rows: everything may be NULL, for a later query may well yield it."""
     fields = json.loads(schema_json)["fields"]
     seen: set[str] = set()
@@ -25,14 +25,17 @@ def storable(schema_json: str, position: PositionColumn) -> Schema:
         _check_name(field["name"], seen)
         _check_type(field["name"], field["type"])
     try:
-        position_field(schema_json, position)
+        if position is not None:
+            position_field(schema_json, position)
     except SourceError as error:
         raise QueryError(f"the query's result: {error.message}", hint="select the position column") from error
     return Schema.from_json(json.dumps({"type": "struct", "fields": [nullable_field(field) for field in fields]}))
 
 
-def indexed_columns(schema: Schema, position: PositionColumn) -> int:
+def indexed_columns(schema: Schema, position: PositionColumn | None) -> int:
     """How many leading columns need statistics so that the position is among them."""
+    if position is None:
+        return INDEXED_COLUMNS
     leaves = [name for field in json.loads(schema.to_json())["fields"] for name in _leaf_names(field)]
     place = next((i for i, name in enumerate(leaves) if name.casefold() == position.name.casefold()), 0)
     return max(INDEXED_COLUMNS, place + 1)

@@ -70,11 +70,13 @@ def footer(location: str, path: str, storage: Storage | None = None) -> Footer:
         ) from error
 
 
-def staged_file(root: str, relative_path: str, position: PositionColumn, storage: Storage | None = None) -> StagedFile:
+def staged_file(
+    root: str, relative_path: str, position: PositionColumn | None, storage: Storage | None = None
+) -> StagedFile:
     """A staged Parquet file with Delta statistics; `root` is the table's location."""
     read = footer(str(root), relative_path, storage)
     try:
-        positions = position_range(read, position)
+        positions = None if position is None else position_range(read, position)
     except SourceError as error:
         raise QueryError(f"the new rows have no usable position: {error.message}", hint=error.hint) from error
     return StagedFile(
@@ -108,13 +110,14 @@ def position_range(read: Footer, position: PositionColumn) -> PositionRange | No
     return None if low is None or high is None else PositionRange(low, high, extent.nulls)
 
 
-def delta_statistics(read: Footer, position: PositionColumn) -> str:
+def delta_statistics(read: Footer, position: PositionColumn | None) -> str:
     """Delta's statistics, rounded outwards: a maximum that is too small hides rows from every reader."""
     least: dict[tuple[str, ...], str] = {}
     greatest: dict[tuple[str, ...], str] = {}
     nulls: dict[tuple[str, ...], str] = {}
     for place_in_order, leaf in enumerate(_leaves(read.metadata)):
-        if place_in_order >= INDEXED_COLUMNS and leaf.path[0].casefold() != position.name.casefold():
+        is_position = position is not None and leaf.path[0].casefold() == position.name.casefold()
+        if place_in_order >= INDEXED_COLUMNS and not is_position:
             continue
         extent = _extent(read.metadata, leaf)
         if extent.nulls is not None:

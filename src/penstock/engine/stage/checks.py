@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.engine.spark.read import Reader, staged_rows
-from penstock.engine.values.job import InputRead, Job, StagedChunk, StagedFile
+from penstock.engine.values.job import InputRead, StagedChunk, StagedFile, TableJob
 from penstock.engine.values.predicate import quoted
 from penstock.errors import QueryError
 from penstock.values.models import Check
@@ -21,7 +21,7 @@ _ROWS, _PARENT = "penstock_new", "penstock_parent_"
 
 def check(
     spark: SparkSession,
-    job: Job,
+    job: TableJob,
     reader: Reader,
     *,
     files: tuple[StagedFile, ...],
@@ -36,7 +36,7 @@ def check(
     return tuple(text for _, text in broken)
 
 
-def _counted(job: Job, chunks: Sequence[StagedChunk]) -> Iterator[tuple[Check, str]]:
+def _counted(job: TableJob, chunks: Sequence[StagedChunk]) -> Iterator[tuple[Check, str]]:
     """Rules about how many rows a chunk has: the chunks are counted anyway."""
     for rule in job.checks:
         if rule.kind != "row_count":
@@ -44,13 +44,13 @@ def _counted(job: Job, chunks: Sequence[StagedChunk]) -> Iterator[tuple[Check, s
         least, most = rule.argument.get("min"), rule.argument.get("max")
         for chunk in chunks:
             if (isinstance(least, int) and chunk.rows < least) or (isinstance(most, int) and chunk.rows > most):
-                where = shown(chunk.interval.start, job.position.axis)
-                yield rule, f"check row_count: {chunk.rows} rows at {where}, wanted {_span(least, most)}"
+                at = "" if job.position is None else f" at {shown(chunk.interval.start, job.position.axis)}"
+                yield rule, f"check row_count: {chunk.rows} rows{at}, wanted {_span(least, most)}"
                 break
 
 
 def _looked_at(
-    spark: SparkSession, job: Job, reader: Reader, files: tuple[StagedFile, ...], schema: StructType
+    spark: SparkSession, job: TableJob, reader: Reader, files: tuple[StagedFile, ...], schema: StructType
 ) -> Iterator[tuple[Check, str]]:
     rules = [rule for rule in job.checks if rule.kind != "row_count"]
     if not rules or not files:
@@ -96,13 +96,12 @@ def _expression(argument: Mapping[str, object]) -> str:
     return str(argument["sql"])
 
 
-def _parent(job: Job, rule: Check, view: str) -> InputRead:
+def _parent(job: TableJob, rule: Check, view: str) -> InputRead:
     """The table that a relationship points to, whole, at the snapshot the attempt reads."""
     wanted = str(rule.argument["to"])
-    for rendering in job.renderings:
-        for read in rendering.inputs:
-            if wanted in (read.name, read.name.rpartition(".")[2]):
-                return InputRead(view, read.name, read.pin, read.format)
+    for read in job.inputs:
+        if wanted in (read.name, read.name.rpartition(".")[2]):
+            return InputRead(view, read.name, read.pin, read.format)
     raise QueryError(
         f"{job.about}: check relationships points to {wanted}, which the query does not read",
         hint="name a table that the model depends on",

@@ -14,7 +14,7 @@ from penstock.engine.rows.statistics import staged_file
 from penstock.engine.spark.read import spark_path
 from penstock.engine.stage.kept_rows import FILE_ROWS, GROUP_ROWS
 from penstock.engine.values.files import RUN
-from penstock.engine.values.job import Job, StagedFile
+from penstock.engine.values.job import StagedFile, TableJob
 from penstock.engine.values.positions import PositionField
 from penstock.engine.values.predicate import quoted
 from penstock.values.intervals import Interval, IntervalSet
@@ -50,7 +50,7 @@ def pieces(run: IntervalSet, chunks: Sequence[Interval], rows: int, size: int | 
     return tuple(intervals)
 
 
-def written(parts: tuple[DataFrame, ...], job: Job, folder: str, storage: Storage | None) -> tuple[StagedFile, ...]:
+def written(parts: tuple[DataFrame, ...], job: TableJob, folder: str, storage: Storage | None) -> tuple[StagedFile, ...]:
     """Write the parts in one Spark job and look at the files; those without rows are left out."""
     if not parts:
         return ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.engine.log.loaded import LoadedHead
-from penstock.engine.values.job import Job, StagedChunk, StagedFile
+from penstock.engine.values.job import AnyJob, StagedChunk, StagedFile
 from penstock.values.tasks import Commit, Cost
 
 
@@ -13,7 +13,7 @@ from penstock.values.tasks import Commit, Cost
 class Staged:
     """An attempt's rows, ready to be published."""
 
-    job: Job
+    job: AnyJob
     base_version: int | None
     """The snapshot whose files were read to keep rows; None when the table does not exist yet."""
     schema_json: str
@@ -30,5 +30,11 @@ class Staged:
     cost: Cost = field(default_factory=Cost)
     head: LoadedHead | None = field(default=None, repr=False, compare=False)
     """The head of the table's log, when it was loaded ahead of publishing."""
+    strategy: str = ""
+    """How the rows were computed."""
+    strategy_reason: str | None = None
+    """Why in that way, where there was a choice."""
+    on_base: bool = False
+    """It fits only the very snapshot that was read."""
     committed: Commit | None = None
     """What an earlier attempt of the task has committed there."""

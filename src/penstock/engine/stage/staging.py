@@ -133,6 +133,7 @@ def _appended(
         replaced=appended.replaced,
         chunks=appended.chunks,
         computed=computed,
+        on_base=True,
     )
 
 

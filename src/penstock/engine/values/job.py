@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
 from uuid import UUID
 
 from penstock.engine.values.files import PositionColumn
@@ -67,16 +69,13 @@ class Rendering:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """Everything an attempt needs to compute its rows. Renderings are disjoint and together make up the chunks."""
+class TableJob:
+    """What every attempt says of the table that it writes."""
 
     model: str
     location: str
-    position: PositionColumn
+    position: PositionColumn | None
     chunks: tuple[Interval, ...]
-    renderings: tuple[Rendering, ...]
-    cut: bool
-    """The query looks beyond its interval: drop the rows outside. Else a row outside fails the attempt."""
     frontier: Frontier
     task: UUID
     attempt: int
@@ -87,15 +86,16 @@ class Job:
     deduplicate: bool = True
     digests: Mapping[Interval, Digest]
     """What the chunks held when they were last published, where that is known."""
-    unique_key: tuple[str, ...] = ()
-    """Only rows whose key is not stored anywhere are added. Empty: the rows of the chunks are replaced."""
-    retract: bool = False
-    """With a key: stored rows of the chunks that the query no longer gives are removed."""
     add_columns: bool = True
     """New columns of the query may be added to the table; else they fail the attempt."""
     timeout_seconds: int = 1800
     file: str | None = None
     """Where its author wrote the query."""
+
+    @property
+    def moment(self) -> datetime | None:
+        """The moment that its rows will be of; None: when it fixed its inputs."""
+        return None
 
     @property
     def about(self) -> str:
@@ -105,6 +105,74 @@ class Job:
     @property
     def scope(self) -> IntervalSet:
         return IntervalSet.of(self.chunks)
+
+    @property
+    def inputs(self) -> tuple[InputRead, ...]:
+        """Every relation that its queries read."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job(TableJob):
+    """Everything an attempt needs to compute its rows. Renderings are disjoint and together make up the chunks."""
+
+    position: PositionColumn
+    renderings: tuple[Rendering, ...]
+    cut: bool
+    """The query looks beyond its interval: drop the rows outside. Else a row outside fails the attempt."""
+    unique_key: tuple[str, ...] = ()
+    """Only rows whose key is not stored anywhere are added. Empty: the rows of the chunks are replaced."""
+    retract: bool = False
+    """With a key: stored rows of the chunks that the query no longer gives are removed."""
+
+    @property
+    def inputs(self) -> tuple[InputRead, ...]:
+        return tuple(read for rendering in self.renderings for read in rendering.inputs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshJob(TableJob):
+    """Everything that the refresh of a table without positions needs."""
+
+    position: None = None
+    sql: str
+    """The query; it reads the views of `reads`."""
+    reads: tuple[InputRead, ...]
+    now: datetime
+    """What the query takes for the present."""
+    before: RefreshedFrom | None
+    """None: nothing is stored yet."""
+    strategy: Literal["auto", "affected_keys", "full", "incremental"] = "auto"
+    threshold: float = 0.3
+    """The share of the keys above which all of them are computed."""
+    key: tuple[str, ...] = ()
+    """What its author says tells the rows apart."""
+    asked: bool = False
+    """Somebody asks for all rows: what is stored may be wrong."""
+    timed: bool = False
+    """The query reads the clock."""
+
+    @property
+    def moment(self) -> datetime:
+        return self.now
+
+    @property
+    def inputs(self) -> tuple[InputRead, ...]:
+        return self.reads
+
+
+AnyJob = Job | RefreshJob
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshedFrom:
+    """What is stored: the rows of one snapshot, made from others."""
+
+    snapshot: int
+    frontier: Frontier
+    """With the places where the tables lie now."""
+    now: datetime
+    """What the query took for the present then."""
 
 
 @dataclass(frozen=True, slots=True)

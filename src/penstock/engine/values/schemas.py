@@ -31,6 +31,20 @@ def nullable_field(field: Mapping[str, object]) -> dict[str, object]:
     return {"name": field["name"], "type": nullable(field["type"]), "nullable": True, "metadata": {}}
 
 
+def spark_type(kind: object) -> str:
+    """A type as SQL spells it."""
+    match kind:
+        case {"type": "struct", "fields": list(fields)}:
+            inner = (f"{field['name']}:{spark_type(field['type'])}" for field in fields)
+            return f"struct<{','.join(inner)}>"
+        case {"type": "array", "elementType": element}:
+            return f"array<{spark_type(element)}>"
+        case {"type": "map", "keyType": key, "valueType": value}:
+            return f"map<{spark_type(key)},{spark_type(value)}>"
+        case _:
+            return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(str(kind), str(kind))
+
+
 def shown(kind: object) -> str:
     """A type for people."""
     return kind if isinstance(kind, str) else json.dumps(kind)

@@ -10,7 +10,7 @@ from penstock.planner.readiness.lanes import LaneWork
 from penstock.planner.readiness.words import LANE_WORDS
 from penstock.values.intervals import Interval, IntervalSet
 from penstock.values.models.axis import shown
-from penstock.values.tasks import Lane, Order
+from penstock.values.tasks import IntervalLane, Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ _MOST_CHUNKS = 65_536
 """Of one lane in one plan; what is left comes with the next."""
 
 
-def lane_orders(work: LaneWork, lane: Lane, caps: Caps = CAPS) -> Iterator[Order]:
+def lane_orders(work: LaneWork, lane: IntervalLane, caps: Caps = CAPS) -> Iterator[Order]:
     """The orders of one lane. In strict order forward gives one at a time: should it fail, nothing is above it."""
     planned = orders(work, lane, islice(work.chunks(lane), _MOST_CHUNKS), caps)
     one_at_a_time = lane == "forward" and not work.seen.model.fill.allow_gap_skipping
     return islice(planned, 1) if one_at_a_time else planned
 
 
-def orders(work: LaneWork, lane: Lane, chunks: Iterable[Interval], caps: Caps = CAPS) -> Iterator[Order]:
+def orders(work: LaneWork, lane: IntervalLane, chunks: Iterable[Interval], caps: Caps = CAPS) -> Iterator[Order]:
     """`chunks` in orders, in their sequence; all chunks of an order read the same members."""
     model, readiness = work.seen.model, work.ready_for(lane)
     most = caps.widened if model.widens else caps.listed
@@ -64,7 +64,7 @@ def orders(work: LaneWork, lane: Lane, chunks: Iterable[Interval], caps: Caps = 
         yield _order(work, lane, batch, batch_choices)
 
 
-def _order(work: LaneWork, lane: Lane, batch: list[Interval], choices: tuple[str, ...]) -> Order:
+def _order(work: LaneWork, lane: IntervalLane, batch: list[Interval], choices: tuple[str, ...]) -> Order:
     chunks = tuple(sorted(batch))
     axis = work.seen.model.axis
     start, end = shown(chunks[0].start, axis), shown(chunks[-1].end, axis)

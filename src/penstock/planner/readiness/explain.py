@@ -11,7 +11,7 @@ from penstock.planner.readiness.observation import Observation, ReadinessCheck
 from penstock.planner.readiness.waits import empty_inputs, readiness_checks, reason_to_wait, why_unbounded
 from penstock.planner.readiness.words import LANE_WORDS, place, span
 from penstock.values.intervals import Interval, IntervalSet
-from penstock.values.tasks import LANES, Lane
+from penstock.values.tasks import LANES, IntervalLane
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Explanation:
     readiness_checks: tuple[ReadinessCheck, ...] = ()
     chunk: Interval | None = None
     """None: nothing is there that a chunk could be cut from."""
-    lane: Lane | None = None
+    lane: IntervalLane | None = None
     choices: tuple[str, ...] = ()
 
 
@@ -40,7 +40,7 @@ def explain(seen: Observation, at: int | None = None) -> Explanation:
     return Explanation(seen.model.name, "wait", reason_to_wait(work, chunk), readiness_checks(work, chunk), chunk)
 
 
-def planned_at(work: LaneWork, at: int) -> tuple[Lane, Interval] | None:
+def planned_at(work: LaneWork, at: int) -> tuple[IntervalLane, Interval] | None:
     """The chunk that the lanes yield for `at`, found without going through all of them."""
     for lane in LANES:
         run = work.run_at(lane, at)
@@ -86,7 +86,7 @@ def why_nothing(work: LaneWork) -> str:
     return f"up to date: {place(work.cursor, axis)} was reached"
 
 
-def _default(work: LaneWork) -> tuple[Lane, Interval] | None:
+def _default(work: LaneWork) -> tuple[IntervalLane, Interval] | None:
     if (chunk := next(work.chunks("forward"), None)) is not None:
         return "forward", chunk
     if next_chunk(work) is not None:
@@ -127,7 +127,7 @@ def _around(work: LaneWork, at: int) -> Interval:
     return Interval(low, high)
 
 
-def _enqueued(work: LaneWork, lane: Lane, chunk: Interval) -> Explanation:
+def _enqueued(work: LaneWork, lane: IntervalLane, chunk: Interval) -> Explanation:
     seen = work.seen
     reason = f"{span(chunk, seen.model.axis)} {LANE_WORDS[lane].chunk} and everything it reads is there"
     choices = work.ready_for(lane).choices(chunk) or ()

@@ -10,7 +10,7 @@ from penstock.planner.readiness.observation import Observation
 from penstock.planner.readiness.ready import Readiness, joined, readiness, repair_readiness
 from penstock.planner.readiness.rounding import Price, rounded
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
-from penstock.values.tasks import Lane
+from penstock.values.tasks import IntervalLane, Lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class LaneWork:
     repair_padding: IntervalSet
     """Whole cells around them that are covered and could be computed again, too."""
 
-    def runs(self, lane: Lane) -> Iterator[Interval]:
+    def runs(self, lane: IntervalLane) -> Iterator[Interval]:
         """Runs of wanted cells, in the order in which they should be done."""
         match lane:
             case "forward":
@@ -46,7 +46,7 @@ class LaneWork:
             case _:
                 assert_never(lane)
 
-    def run_at(self, lane: Lane, at: int) -> Interval | None:
+    def run_at(self, lane: IntervalLane, at: int) -> Interval | None:
         """The run of a lane that holds `at`, found without going through all of them."""
         match lane:
             case "repair":
@@ -90,11 +90,11 @@ class LaneWork:
     def reopened(self, chunk: Interval) -> bool:
         return bool(self.seen.stale.within(chunk.start, chunk.end)) and self.seen.covered.covers(chunk)
 
-    def chunks(self, lane: Lane) -> Iterator[Interval]:
+    def chunks(self, lane: IntervalLane) -> Iterator[Interval]:
         for run in self.runs(lane):
             yield from self.cut(run, lane)
 
-    def cut(self, run: Interval, lane: Lane, near: int | None = None) -> Iterator[Interval]:
+    def cut(self, run: Interval, lane: IntervalLane, near: int | None = None) -> Iterator[Interval]:
         """The chunks of `run` (from the one that holds `near` on), less one at its end that has to wait for more."""
         readiness = self.ready_for(lane)
         grid, splits = readiness.grid, readiness.splits

@@ -63,6 +63,12 @@ def _unshared(facts: Facts) -> str | None:
     return None
 
 
+def check_whole(sql: str) -> None:
+    """The query of a dynamic table is one SELECT over known tables."""
+    with reading(sql, _refused):
+        _known_tables_only(one_select(sql))
+
+
 def check_bounds(sql: str) -> None:
     """A bounds query is one SELECT with the columns min and max."""
     with reading(sql, _refused):

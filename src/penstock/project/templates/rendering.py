@@ -48,6 +48,15 @@ def render_model(
     return _rendered(sql, ChunkQuery(context, chosen, bounds, task_start, lane))
 
 
+def render_whole(sql: str, context: TemplateContext, ref: Ref) -> str:
+    """The query of a table that has no intervals: every input is read whole."""
+
+    def chosen(name: str, all: bool = True) -> str:  # noqa: A002  # the users' word
+        return ref(RefUse(_resolved(name, context), all=True))
+
+    return _rendered(sql, ChunkQuery(context, chosen, Interval(0, 1), 0, "refresh"))
+
+
 def references(sql: str, context: TemplateContext, bounds: Interval, lane: str) -> tuple[str, ...]:
     """The names that `ref()` is called with when the query of one interval is made, whether they exist or not."""
     called: list[str] = []

@@ -7,7 +7,7 @@ import zipfile
 from typing import assert_never
 
 from penstock.project import Project
-from penstock.values.models import IntervalModel, Model, Source
+from penstock.values.models import DynamicModel, IntervalModel, Model, Source
 from penstock.values.records import Definition
 from penstock.values.tasks import LANES, Lane
 
@@ -26,6 +26,8 @@ def _definition(project: Project, model: Model) -> Definition:
             return Definition(model.name, model.type, fingerprint, model.axis, model.position, config)
         case IntervalModel():
             return _interval_definition(model, fingerprint, config)
+        case DynamicModel():
+            return _dynamic_definition(model, fingerprint, config)
         case _:
             assert_never(model)
 
@@ -33,11 +35,6 @@ def _definition(project: Project, model: Model) -> Definition:
 def _interval_definition(model: IntervalModel, fingerprint: str, config: dict[str, object]) -> Definition:
     interval = model.interval
     config |= {"interval": {"max": interval.max, "min": interval.min, "align": interval.align}, "sql": model.sql}
-    edges = tuple(
-        (member.model, number, ordinal, member.before, member.after, member.optional)
-        for number, group in enumerate(model.dependencies)
-        for ordinal, member in enumerate(group)
-    )
     return Definition(
         name=model.name,
         type=model.type,
@@ -45,10 +42,34 @@ def _interval_definition(model: IntervalModel, fingerprint: str, config: dict[st
         axis=model.axis,
         position=model.position,
         config=config,
-        edges=edges,
+        edges=_edges(model),
         max_inflight=model.max_inflight,
         retries=model.retries,
         schedules=_schedules(model),
+    )
+
+
+def _dynamic_definition(model: DynamicModel, fingerprint: str, config: dict[str, object]) -> Definition:
+    """One refresh at a time: each begins from the rows of the one before."""
+    config |= {"target_lag": model.target_lag, "refresh_strategy": model.refresh_strategy, "sql": model.sql}
+    return Definition(
+        name=model.name,
+        type=model.type,
+        fingerprint=fingerprint,
+        axis=None,
+        position=None,
+        config=config,
+        edges=_edges(model),
+        max_inflight=1,
+        retries=model.retries,
+    )
+
+
+def _edges(model: IntervalModel | DynamicModel) -> tuple[tuple[str, int, int, int, int, bool], ...]:
+    return tuple(
+        (member.model, number, ordinal, member.before, member.after, member.optional)
+        for number, group in enumerate(model.dependencies)
+        for ordinal, member in enumerate(group)
     )
 
 

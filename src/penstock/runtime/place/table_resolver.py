@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from penstock.engine.values.files import PositionColumn
 from penstock.errors import QueryError
+from penstock.planner.observations import pin_of
 from penstock.project import Project
 from penstock.values.intervals import IntervalSet
-from penstock.values.models import Graph, IntervalModel, Model, Source
+from penstock.values.models import Graph, Model, Source
 from penstock.values.models.axis import SECOND
 from penstock.values.models.source_format import DELTA
 from penstock.values.records import StateView
@@ -62,19 +63,7 @@ class TableResolver:
 
         While a model is rebuilt, its consumers read the new generation and `serving` readers the old one.
         """
-        match model := self.graph.models[name]:
-            case Source():
-                record = view.sources.get(name)
-                if record is None or record.observed_at is None:
-                    return None
-                return Pin(model.location or "", record.snapshot, record.table_id)
-            case IntervalModel():
-                generation = (view.current if serving else view.working).get(name)
-                if generation is None or generation.accepted_snapshot is None:
-                    return None
-                return Pin(generation.location, generation.accepted_snapshot, None, str(generation.id))
-            case _:
-                assert_never(model)
+        return pin_of(self.graph.models[name], view, serving=serving)
 
     def reading(self, view: str, name: str, pin: Pin, window: IntervalSet | None = None) -> InputRead:
         """One relation for the engine, cut to `window` by the table's own position column."""

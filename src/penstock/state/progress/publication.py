@@ -8,7 +8,7 @@ from datetime import datetime
 
 from psycopg.types.json import Jsonb
 
-from penstock.state.database.connection import Database
+from penstock.state.database.connection import Database, storable
 from penstock.state.progress import pins
 from penstock.state.progress.generations import forget
 from penstock.state.progress.invalidations import (
@@ -39,6 +39,7 @@ class Publication:
         cost: Cost,
         strategy: str,
         warnings: Sequence[str] = (),
+        strategy_reason: str | None = None,
     ) -> None:
         """Everything that follows from the commit, in this transaction.
 
@@ -60,6 +61,7 @@ class Publication:
             attempt=lease.attempt,
             snapshot=commit.snapshot,
             strategy=strategy,
+            strategy_reason=None if strategy_reason is None else storable(strategy_reason),
             metrics=Jsonb(asdict(cost)),
             warnings=Jsonb(list(warnings)),
         )
@@ -110,7 +112,7 @@ class Publication:
     def _write_frontier(self, commit: Commit) -> int:
         no, lease = self.generation.no, self._lease
         database = self._database
-        at = database.value("intent_at", datetime, task=lease.task, attempt=lease.attempt)
+        at = commit.moment or database.value("intent_at", datetime, task=lease.task, attempt=lease.attempt)
         database.run(
             "accept_snapshot", generation=no, snapshot=commit.snapshot, written=commit.written, data_timestamp=at
         )

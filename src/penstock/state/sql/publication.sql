@@ -41,8 +41,8 @@ returning id;
 -- name: accept_attempt
 -- A task succeeds once: the unique index would stop a second one.
 update attempt
-set outcome = 'succeeded', snapshot = %(snapshot)s, strategy = %(strategy)s, metrics = %(metrics)s,
-  warnings = %(warnings)s, ended_at = clock()
+set outcome = 'succeeded', snapshot = %(snapshot)s, strategy = %(strategy)s,
+  strategy_reason = %(strategy_reason)s, metrics = %(metrics)s, warnings = %(warnings)s, ended_at = clock()
 where task = %(task)s and n = %(attempt)s;
 
 -- name: completed_attempt

@@ -31,7 +31,7 @@ order by g.no;
 -- With the error of the last look, beside the bounds of the last good one.
 select s.model, s.table_id, s.snapshot, s.schema_hash, s.columns, s.min_pos, s.end_pos, s.bytes, s.rows,
   s.full_scan_at, s.incremental_scan_at, s.observed_at, s.error, s.expired_pos,
-  s.only_spark, s.change_feed, s.ignored_rows, s.ignored_since
+  s.only_spark, s.change_feed, s.ignored_rows, s.ignored_since, s.looked_at
 from source s join model m on m.id = s.model
 where m.removed_at is null and (%(models)s::text[] is null or s.model = any (%(models)s::text[]));
 
@@ -98,3 +98,20 @@ select t.generation, min(t.since) as since, max(i.created_at) as latest, bool_an
 from invalidation_target t join invalidation i on i.id = t.invalidation
 where t.generation = any (%(generations)s) and not isempty(t.remaining) and t.since is not null
 group by t.generation;
+
+-- name: state_refreshed
+-- What the rows of dynamic tables were made from, and how long their last refreshes took: nine of ten at most so long.
+select g.model, f.inputs, f.data_timestamp, coalesce(taken.seconds, 0) as seconds
+from generation g join model m on m.id = g.model
+cross join lateral (
+  select inputs, data_timestamp from frontier where generation = g.no order by id desc limit 1
+) f
+cross join lateral (
+  select percentile_cont(0.9) within group (order by extract(epoch from last.ended_at - last.started_at)) as seconds
+  from (
+    select a.started_at, a.ended_at from task t join attempt a on a.task = t.id and a.outcome = 'succeeded'
+    where t.model = g.model and t.generation = g.no and t.lane = 'refresh'
+    order by t.id desc limit 20
+  ) last
+) taken
+where g.no = any (%(generations)s) and m.type = 'dynamic';

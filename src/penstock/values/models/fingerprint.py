@@ -5,6 +5,8 @@ What counts: the text of the query without comments, spacing and letter case; th
 the query sees; whether rows are replaced or appended, and by which key; of a source also where it is, how it is read,
 and whether its largest position is complete.
 
+Of a dynamic table it is the query, what that reads, and a declared key; of its rows no setting decides anything else.
+
 What does not: the size and alignment of chunks that the query does not mention (old chunks stay valid when it changes),
 limits, schedules, fill, checks, layout, tags, descriptions, retries. A changed parent is not part of it either: that
 its children are affected follows from the graph.
@@ -18,7 +20,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
-from penstock.values.models.model import IntervalModel, Model, Source
+from penstock.values.models.model import DynamicModel, IntervalModel, Model, Source
 
 _INSIDE = r"""(?:'[^']*'|"[^"]*"|[^'"])*?"""
 _TAG_TEXT = rf"\{{\{{{_INSIDE}\}}\}}|\{{%{_INSIDE}%\}}"
@@ -56,6 +58,9 @@ def fingerprint(model: Model, used: Mapping[str, object]) -> str:
             facts |= {"sql": normalised(model.sql), "dependencies": groups}
             if model.update_strategy == "append":  # what replaces has no say here: its tables stay as they are
                 facts["append"] = [sorted(model.unique_key), model.on_retract]
+        case DynamicModel():
+            inputs = sorted(dependency.model for dependency in model.inputs)
+            facts |= {"sql": normalised(model.sql), "inputs": inputs, "key": model.key}
         case _:
             assert_never(model)
     text = json.dumps(facts, sort_keys=True, default=str)

@@ -52,6 +52,15 @@ class Graph:
         return tuple(model for model in self.models.values() if isinstance(model, Source))
 
     @property
+    def dynamic_models(self) -> tuple[DynamicModel, ...]:
+        return tuple(model for model in self.models.values() if isinstance(model, DynamicModel))
+
+    @property
+    def built(self) -> tuple[IntervalModel | DynamicModel, ...]:
+        """The tables that are ours, parents before children."""
+        return tuple(model for model in self.models.values() if not isinstance(model, Source))
+
+    @property
     def interval_models(self) -> tuple[IntervalModel, ...]:
         return tuple(model for model in self.models.values() if isinstance(model, IntervalModel))
 

@@ -12,6 +12,8 @@ from penstock.values.models.source_format import DELTA, SourceFormat
 ModelType = Literal["source", "interval", "dynamic", "full"]
 LagWord = Literal["downstream", "on_upstream", "manual"]
 OnSchemaChange = Literal["add_columns", "fail", "rebuild"]
+DEFAULT_TARGET_LAG = 300
+"""Seconds; for a dynamic table of a project that says nothing about it."""
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
@@ -177,9 +179,9 @@ class IntervalModel(Transformation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicModel(Transformation):
-    """A table kept fresh from the keys that changed. It is declared and checked; building it comes later."""
+    """A table kept fresh from the keys that changed."""
 
-    target_lag: int | LagWord | None = None
+    target_lag: int | LagWord = DEFAULT_TARGET_LAG
     """In seconds."""
     refresh_strategy: Literal["auto", "affected_keys", "full", "incremental"] = "auto"
     cardinality_threshold: float = 0.3
@@ -187,8 +189,18 @@ class DynamicModel(Transformation):
     key: tuple[str, ...] = ()
     """Empty: it follows from the query."""
     slices: Slices = Slices()
+    timed: bool = False
+    """The query reads the clock: its rows may change although no input does."""
 
     type: Literal["dynamic"] = "dynamic"
+
+    @property
+    def position(self) -> None:
+        """It has none: its rows are told apart by their keys."""
+
+    @property
+    def axis(self) -> None:
+        """None either."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +216,7 @@ class FullModel(Transformation):
     type: Literal["full"] = "full"
 
 
-Model = Source | IntervalModel
+Model = Source | IntervalModel | DynamicModel
 """What this release builds. It is closed: what differs by type is a `match`, and mypy names each that lacks a case."""
-Declared = Model | DynamicModel | FullModel
+Declared = Model | FullModel
 """What a project may declare."""
