@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from penstock.answers.explain_refresh import refresh_explained, refresh_rendered
 from penstock.answers.reopened import row
 from penstock.answers.status import status
 from penstock.errors import UsageError
@@ -13,7 +14,7 @@ from penstock.planner.readiness.observation import Observation
 from penstock.runtime.place.workspace import Workspace
 from penstock.runtime.work.jobs import ChunksAtInputs, looks_beyond, readable, renderings
 from penstock.values.intervals import Interval, IntervalSet
-from penstock.values.models import IntervalModel, Source
+from penstock.values.models import DynamicModel, IntervalModel, Source
 from penstock.values.models.axis import position, shown
 from penstock.values.records import Generation
 from penstock.values.tasks import Order, Pin
@@ -25,6 +26,8 @@ def explained(workspace: Workspace, name: str, at: str | None) -> dict[str, obje
     model = workspace.project.graph.models[full]
     if isinstance(model, Source):
         return _source(workspace, model)
+    if isinstance(model, DynamicModel):
+        return refresh_explained(workspace, model)
     view = workspace.state.views.whole()
     seen = Observations(workspace.project.graph, view).observation(model)
     explanation = explain(seen, _at(model, at))
@@ -83,6 +86,8 @@ def rendered(workspace: Workspace, name: str, at: str | None) -> dict[str, objec
     model = workspace.project.graph.models[full]
     if isinstance(model, Source):
         raise UsageError(f"{full} is a source: it is observed, nothing is computed for it")
+    if isinstance(model, DynamicModel):
+        return refresh_rendered(workspace, model)
     view = workspace.state.views.whole()
     seen = Observations(workspace.project.graph, view).observation(model)
     explanation = explain(seen, _at(model, at))

@@ -36,7 +36,7 @@ def task_list(workspace: Workspace, model: str | None, failed: bool, history: bo
 
 def _row(workspace: Workspace, record: TaskRecord, attempts: Iterable[AttemptRecord]) -> dict[str, object]:
     model = workspace.project.graph.models.get(record.model)
-    axis = model.axis if isinstance(model, IntervalModel) else ""
+    axis = (model.axis or "") if model is not None else ""
     strict = isinstance(model, IntervalModel) and model.interval.strict
     scope = record.order.scope
     # what is not there yet is not 0
@@ -45,27 +45,30 @@ def _row(workspace: Workspace, record: TaskRecord, attempts: Iterable[AttemptRec
         "id": record.id,
         "model": record.model,
         "lane": record.lane,
-        "scope": {
-            "type": "interval",
-            "ranges": [[part.start, part.end] for part in scope],
-            **(_partitions(record) if strict else {}),
-        },
-        "scope_text": spans(scope, axis),
+        "scope": _scope(record, strict=strict),
+        "scope_text": "all rows" if record.lane == "refresh" else spans(scope, axis),
         "intervals": len(record.order.chunks),
         "state": record.state,
         "attempt": record.attempt,
         "reason": record.reason,
         "strategy": record.strategy,
-        "strategy_reason": None,
+        "strategy_reason": record.strategy_reason,
         "spark_jobs": cost and cost.spark_jobs,
         "rows_written": cost and cost.rows_written,
         "rows_read": cost and cost.rows_read,
-        "keys_affected": None,
+        "keys_affected": cost and cost.keys,
         "seconds": cost and cost.seconds,
         "snapshot": record.snapshot,
         "error": record.error,
         "attempts": [_attempt(attempt) for attempt in attempts],
     }
+
+
+def _scope(record: TaskRecord, *, strict: bool) -> dict[str, object]:
+    if record.lane == "refresh":
+        return {"type": "all" if record.cost.keys is None else "keys", "ranges": []}
+    ranges = [[part.start, part.end] for part in record.order.scope]
+    return {"type": "interval", "ranges": ranges, **(_partitions(record) if strict else {})}
 
 
 def _partitions(record: TaskRecord) -> dict[str, object]:

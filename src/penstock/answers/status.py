@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from typing import assert_never
 
 from penstock.answers.pairs import pairs
+from penstock.planner.dynamic.refresh import RefreshObservation, changed_inputs, refresh
+from penstock.planner.dynamic.snapshots import Held
 from penstock.planner.observations import Observations, stale_cells
 from penstock.planner.readiness.observation import Observation, Wait
 from penstock.planner.readiness.plan import permanent_gaps, plan
@@ -17,7 +19,7 @@ from penstock.planner.readiness.words import place
 from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.place.workspace import Workspace
 from penstock.values.intervals import IntervalSet
-from penstock.values.models import IntervalModel, Model, Source
+from penstock.values.models import DynamicModel, IntervalModel, Model, Source
 from penstock.values.models.axis import SECOND
 from penstock.values.records import Reopened, SourceRecord, StateView, Work, WorkerRecord
 from penstock.values.tasks import Frontier, Order
@@ -66,6 +68,8 @@ def _row(
             return _source(resolver, observations, model)
         case IntervalModel():
             return _interval(resolver, observations, model, inputs)
+        case DynamicModel():
+            return _dynamic(resolver, observations, model)
         case _:
             assert_never(model)
 
@@ -178,6 +182,52 @@ def _interval(
     }
 
 
+def _dynamic(resolver: TableResolver, observations: Observations, model: DynamicModel) -> dict[str, object]:
+    view, seen = observations.view, observations.refresh(model)
+    generation, work = view.current.get(model.name), view.work.get(model.name, Work())
+    condition = _refresh_condition(seen, work)
+    working = view.working.get(model.name)
+    rebuilt = working is not None and working.state == "building"
+    return {
+        "name": model.name,
+        "type": model.type,
+        "desired": "paused" if seen.paused else "active",
+        "health": condition.health,
+        "reason": f"being rebuilt while the old table is served; {condition.reason}" if rebuilt else condition.reason,
+        "generation": str(generation.id) if generation else None,
+        "location": resolver.table(generation.location) if generation else None,
+        "snapshot": generation.accepted_snapshot if generation else None,
+        "axis": None,
+        "coverage": [],
+        "available": [],
+        "gaps": [],
+        **_staleness(IntervalSet(), None, view.at),
+        "permanent_gaps": [],
+        "expired_before": None,
+        "ignored_rows": None,
+        "ignored_since": None,
+        "cursor": None,
+        "inputs": _inputs(seen.made_from),
+        **_freshness(seen.fresh, view.at, seen.target_lag),
+        "tasks": _tasks(work),
+        "last_error": work.last_error,
+    }
+
+
+def _refresh_condition(seen: RefreshObservation, work: Work) -> Condition:
+    decision = refresh(seen)
+    if seen.stopped is not None or seen.cancelled:
+        return Condition("suspended", decision.reason)
+    if work.dead_tasks:
+        return Condition("failing", work.last_error or "its last refresh failed")
+    if isinstance(decision, Order) or work.running or work.queued or work.retrying:
+        return Condition("lagging", decision.reason)
+    if seen.missing or isinstance(seen.snapshots, Held):
+        return Condition("blocked", decision.reason)
+    late = seen.fresh is not None and seen.target_lag and (seen.now - seen.fresh).total_seconds() > seen.target_lag
+    return Condition("lagging" if late and changed_inputs(seen) else "ok", decision.reason)
+
+
 def _staleness(stale: IntervalSet, reopened: Reopened | None, now: datetime) -> dict[str, object]:
     since = reopened.since if stale and reopened else None
     age = None if since is None else max(int((now - since).total_seconds()), 0)
@@ -232,9 +282,9 @@ def _tasks(work: Work) -> dict[str, int]:
     return {"queued": work.queued, "running": work.running, "retrying": work.retrying, "dead": work.dead_tasks}
 
 
-def _freshness(fresh: datetime | None, now: datetime) -> dict[str, object]:
+def _freshness(fresh: datetime | None, now: datetime, target: int | None = None) -> dict[str, object]:
     lag = None if fresh is None else int((now - fresh).total_seconds())
-    return {"data_timestamp": iso(fresh), "lag_seconds": lag, "target_lag_seconds": None}
+    return {"data_timestamp": iso(fresh), "lag_seconds": lag, "target_lag_seconds": target}
 
 
 def _moment(position: int | None, axis: str | None) -> datetime | None:

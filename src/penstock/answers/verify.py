@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import assert_never
 from uuid import UUID
 
 from penstock.engine.stage.compare import Comparison
@@ -14,10 +15,11 @@ from penstock.project.templates.templates import names_used
 from penstock.runtime.observe.audit import OwnTable, unseen_commits
 from penstock.runtime.place.workspace import Workspace, applied
 from penstock.runtime.work.jobs import ChunksAtInputs, job, readable
+from penstock.runtime.work.refreshes import refresh_job
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, Interval, IntervalSet
-from penstock.values.models import IntervalModel
+from penstock.values.models import DynamicModel, IntervalModel
 from penstock.values.records import CoverRecord, Generation, StateView
-from penstock.values.tasks import Frontier, Order, Pin
+from penstock.values.tasks import WHOLE, Frontier, Order, Pin
 
 BATCH_CHUNKS = 32
 SAMPLES = 5
@@ -76,14 +78,54 @@ class ModelVerification:
         }
 
 
-def verify(workspace: Workspace, models: tuple[IntervalModel, ...], start: int | None, end: int | None) -> Verified:
-    """Recompute every covered interval at the snapshots that are known now and compare as multisets."""
+def verify(
+    workspace: Workspace, models: tuple[IntervalModel | DynamicModel, ...], start: int | None, end: int | None
+) -> Verified:
+    """Recompute what is stored, interval models at the snapshots that are known now, and compare as multisets."""
     view = workspace.state.views.whole()
     applied(workspace, view)
     return Verified([_model(workspace, view, model, start, end) for model in models])
 
 
 def _model(
+    workspace: Workspace, view: StateView, model: IntervalModel | DynamicModel, start: int | None, end: int | None
+) -> ModelVerification:
+    match model:
+        case IntervalModel():
+            return _interval_model(workspace, view, model, start, end)
+        case DynamicModel():
+            return _dynamic_model(workspace, view, model)
+        case _:
+            assert_never(model)
+
+
+def _dynamic_model(workspace: Workspace, view: StateView, model: DynamicModel) -> ModelVerification:
+    """Its rows against the query at the snapshots and the moment that they were made from."""
+    verification = ModelVerification(model.name)
+    generation, record = view.current.get(model.name), view.refreshed.get(model.name)
+    if generation is None or generation.accepted_snapshot is None or record is None:
+        return verification
+    if generation.no != view.working[model.name].no:
+        verification.unverifiable.append((WHOLE, "it is being rebuilt"))
+        return verification
+    expected = refresh_job(
+        workspace.resolver, view, model, record.inputs, generation=generation, task=_NO_TASK, attempt=0
+    )
+    expected = replace(expected, now=record.data_timestamp or view.at)
+    try:
+        comparison = workspace.engine.questions.compare_whole(expected, generation.accepted_snapshot)
+    except (AttemptError, SourceError) as error:
+        verification.unverifiable.append((WHOLE, error.message))
+        return verification
+    verification.rows_stored, verification.rows_expected = comparison.rows_stored, comparison.rows_expected
+    verification.missing, verification.unexpected = comparison.missing, comparison.unexpected
+    verification.samples.extend(comparison.samples)
+    if comparison.differing:
+        verification.wrong.append(WHOLE)
+    return verification
+
+
+def _interval_model(
     workspace: Workspace, view: StateView, model: IntervalModel, start: int | None, end: int | None
 ) -> ModelVerification:
     verification = ModelVerification(model.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,8 @@ from penstock.cli.options import Options
 
 if TYPE_CHECKING:
     from penstock.runtime.place.workspace import Workspace
-    from penstock.values.models import IntervalModel
+    from penstock.runtime.serve.run import Summary
+    from penstock.values.models import DynamicModel, IntervalModel
     from penstock.values.records import Change
 
 
@@ -62,31 +63,33 @@ def run(options: Options, models: tuple[str, ...], yes: bool) -> None:
     from penstock.runtime.place.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
-        chosen = workspace.interval_models(models)
+        chosen = workspace.built(models)
         store(workspace, yes)
-        failed = work(workspace, chosen, options.json)
+        failed = work(workspace, chosen, options.json, named=bool(models))
     if failed:
         raise typer.Exit(1)
 
 
 def work(
     workspace: Workspace,
-    models: tuple[IntervalModel, ...],
+    models: tuple[IntervalModel | DynamicModel, ...],
     as_json: bool,
     extra: Mapping[str, object] | None = None,
+    *,
+    named: bool = True,
 ) -> int:
     """Work until nothing is ready; the number of tasks that failed for good. `extra` goes into the JSON."""
     from penstock.runtime.process.progress import Silent
     from penstock.runtime.serve.run import run as work_on
 
     if as_json:
-        summary = work_on(workspace, models, Silent())
+        summary = work_on(workspace, models, Silent(), named=named)
         show.print_json(
             {
                 **(extra or {}),
                 "tasks": summary.tasks,
                 "intervals": summary.intervals,
-                "refreshes": 0,
+                "refreshes": summary.refreshes,
                 "spark_jobs": summary.spark_jobs,
                 "spark_started": summary.spark_started,
                 "failed": summary.failed,
@@ -98,7 +101,7 @@ def work(
 
     try:
         with shown() as bars:
-            summary = work_on(workspace, models, bars)
+            summary = work_on(workspace, models, bars, named=named)
     except KeyboardInterrupt:
         typer.echo("interrupted; the next penstock run continues", err=True)
         raise
@@ -106,16 +109,21 @@ def work(
         spark = "; Spark was not started" if not summary.spark_started else ""
         show.line(f"nothing to do{spark} ({summary.seconds:.1f} s)")
     else:
-        show.line(
-            f"{show.count(summary.intervals, 'interval')} in {show.count(summary.tasks, 'task')}, "
-            f"{show.count(summary.spark_jobs, 'Spark job')}, "
-            f"{summary.failed} failed, {summary.seconds:.1f} s"
-        )
+        show.line(f"{', '.join(_done(summary))}, {summary.failed} failed, {summary.seconds:.1f} s")
     for error in summary.errors:
         show.line(error, "red")
     if workspace.engine.session.keeps_classes:
         typer.echo("first run only: writing a class archive, so that Spark starts faster ...", err=True)
     return summary.failed
+
+
+def _done(summary: Summary) -> Iterator[str]:
+    tasks = summary.tasks - summary.refreshes
+    if tasks or not summary.refreshes:
+        yield f"{show.count(summary.intervals, 'interval')} in {show.count(tasks, 'task')}"
+    if summary.refreshes:
+        yield "1 refresh" if summary.refreshes == 1 else f"{summary.refreshes} refreshes"
+    yield show.count(summary.spark_jobs, "Spark job")
 
 
 def query(options: Options, sql: str, limit: int, timeout: int) -> None:
@@ -137,8 +145,8 @@ def verify(options: Options, models: tuple[str, ...], start: str | None, end: st
     from penstock.runtime.place.workspace import open_workspace
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
-        chosen = workspace.interval_models(models)
-        axes = {model.axis for model in chosen}
+        chosen = workspace.built(models)
+        axes = {model.axis for model in chosen if model.axis is not None}
         low, high = parsed_range("verify", axes.pop() if len(axes) == 1 else "", start, end)
         verified = check(workspace, chosen, low, high)
     if options.json:

@@ -179,6 +179,8 @@ def explain(options: Options, model: str, at: str | None) -> None:
     show.line(f"  {answer['reason']}")
     if answer["strategy"] == "interval":
         show.line(f"  {APART}: {answer['strategy_reason']}")
+    if answer["type"] == "dynamic":
+        _print_refresh(answer)
     checks = answer["checks"]
     for check in checks if isinstance(checks, list) else []:
         why = "" if check["ok"] or check["why"] == check["value"] else f". {check['why']}"
@@ -187,6 +189,15 @@ def explain(options: Options, model: str, at: str | None) -> None:
     reopened = answer["reopened"]
     for reopening in reopened if isinstance(reopened, list) else []:
         show.line(f"  reopened: {reopening['why']}, {_moment(reopening['at'])}, {_outcome(reopening)}")
+
+
+def _print_refresh(answer: Mapping[str, object]) -> None:
+    """How a refresh is done, and by which columns the rows are told apart."""
+    key = answer["key"]
+    if isinstance(key, list):
+        show.line(f"  {answer['shape']}, by {', '.join(key) if key else 'its only row'}")
+    if answer["strategy"] is not None:
+        show.line(f"  {answer['strategy']}: {answer['strategy_reason']}")
 
 
 def _outcome(reopened: Mapping[str, object]) -> str:

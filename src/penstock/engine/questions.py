@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.engine.spark.session import Session
-from penstock.engine.values.job import InputRead, Job
+from penstock.engine.values.job import InputRead, Job, RefreshJob
 
 if TYPE_CHECKING:
     from penstock.engine.spark.query import Limits
@@ -30,6 +30,11 @@ class Questions:
         from penstock.engine.stage.compare import compare
 
         return compare(self.session, job, snapshot, self.storage)
+
+    def compare_whole(self, job: RefreshJob, snapshot: int) -> Comparison:
+        from penstock.engine.refresh.comparing import compare_whole
+
+        return compare_whole(self.session, job, snapshot, self.storage)
 
     def count_rows(self, read: InputRead) -> int:
         """How many rows a pinned read gives; Spark is asked only when the log cannot rule them out."""

@@ -3,7 +3,16 @@
 from penstock.project.files import find_root, project_root
 from penstock.project.keys.json_schema import schema
 from penstock.project.keys.settings import Scheduler, Settings, Target, Web, Worker, WorkerGlob
-from penstock.project.project import Project, cache_of, load, render, render_bounds, render_shared, unpack
+from penstock.project.project import (
+    Project,
+    cache_of,
+    load,
+    render,
+    render_bounds,
+    render_dynamic,
+    render_shared,
+    unpack,
+)
 from penstock.project.queries.analysis import Analysis
 from penstock.project.reading.problems import Notice
 from penstock.project.templates.context import Ref, RefUse, ScanContext
@@ -31,6 +40,7 @@ __all__ = [
     "project_root",
     "render",
     "render_bounds",
+    "render_dynamic",
     "render_shared",
     "schema",
     "unpack",

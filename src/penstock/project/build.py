@@ -37,7 +37,6 @@ from penstock.values.models.fingerprint import normalised
 from penstock.values.models.model import DEFAULT_TARGET_LAG
 from penstock.values.models.source_format import DELTA, SourceFormat, source_format
 
-
 _CLOCK = re.compile(r"\b(now|current_timestamp|current_date|curdate|localtimestamp|unix_timestamp)\b")
 
 

@@ -132,6 +132,7 @@ def _task(
     reason: str,
     worker: str | None,
     strategy: str | None,
+    strategy_reason: str | None,
     metrics: dict[str, float] | None,
     snapshot: int | None,
     error: str | None,
@@ -156,4 +157,5 @@ def _task(
         error,
         created_at,
         finished_at,
+        strategy_reason,
     )

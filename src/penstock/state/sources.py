@@ -63,6 +63,10 @@ class Sources:
             return frozenset()
         return frozenset(self._database.values("claim_looks", str, every_seconds=Jsonb(dict(every_seconds))))
 
+    def note_looks(self, models: Collection[str]) -> None:
+        """They were all just looked at: what is known of those without an error is all there is."""
+        self._database.run("note_looks", models=sorted(models))
+
     def ask_scan(self, models: Collection[str]) -> None:
         """Their bounds cannot be had from a log: a worker is to ask Spark."""
         if self._database.run("ask_scan", models=sorted(models)):

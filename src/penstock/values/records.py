@@ -227,6 +227,8 @@ class TaskRecord:
     error: str | None
     created_at: datetime
     finished_at: datetime | None
+    strategy_reason: str | None = None
+    """Why in that way, where there was a choice."""
 
 
 @dataclass(frozen=True, slots=True)

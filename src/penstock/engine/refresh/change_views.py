@@ -60,9 +60,7 @@ def _schema(reader: Reader, read: InputRead) -> StructType:
     return plain_schema(snapshot.schema_json)
 
 
-def _changed(
-    spark: SparkSession, read: InputRead, change: FewRows | ManyRows | None, schema: StructType
-) -> DataFrame:
+def _changed(spark: SparkSession, read: InputRead, change: FewRows | ManyRows | None, schema: StructType) -> DataFrame:
     match change:
         case None:
             return through_parquet(spark, read.pin.location, schema, ())

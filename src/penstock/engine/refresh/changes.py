@@ -52,8 +52,8 @@ Plan = Nothing | Everything | ByKeys
 
 def plan_refresh(job: RefreshJob, stored: TableSnapshot | None, storage: Storage | None) -> Plan:
     """As the logs tell, without Spark. A QueryError when the author forbids what has to be done."""
-    understood = _understood(job, storage)
-    program = understood if isinstance(understood, Incremental) else None
+    query = understood(job, storage)
+    program = query if isinstance(query, Incremental) else None
     must = _must_be_full(job, stored)
     if must is not None:
         return Everything(must, program)
@@ -73,8 +73,8 @@ def plan_refresh(job: RefreshJob, stored: TableSnapshot | None, storage: Storage
     if job.strategy == "full":
         return Everything(Choice("full", "FORCED", "refresh_strategy: full"), program)
     if program is None:
-        assert isinstance(understood, FullOnly)  # noqa: S101
-        return _everything(job, Choice("full", understood.code, understood.reason), None)
+        assert isinstance(query, FullOnly)  # noqa: S101
+        return _everything(job, Choice("full", query.code, query.reason), None)
     if stored is not None and (odd := _other_columns(program, stored)) is not None:
         return _everything(job, Choice("reinitialize", "COLUMNS_CHANGED", odd), program)
     return ByKeys(program, changes, job.before)
@@ -130,7 +130,8 @@ def _table_id(location: str, storage: Storage | None) -> str:
     return now.table_id
 
 
-def _understood(job: RefreshJob, storage: Storage | None) -> Incremental | FullOnly:
+def understood(job: RefreshJob, storage: Storage | None) -> Incremental | FullOnly:
+    """What is known of the query; the columns of its inputs are those of their logs."""
     schemas: dict[str, Mapping[str, str]] = {}
     for read in job.reads:
         columns = columns_of(read, storage)

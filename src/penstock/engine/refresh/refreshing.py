@@ -274,9 +274,7 @@ class _Refreshing:
         kinds = {field.name.casefold(): field for field in schema.fields}
         wanted = [*self.job.cluster_by, *(() if program is None else program.key)]
         names = [kinds[name.casefold()].name for name in wanted if name.casefold() in kinds]
-        return tuple(
-            name for name in dict.fromkeys(names) if not isinstance(kinds[name.casefold()].dataType, MapType)
-        )
+        return tuple(name for name in dict.fromkeys(names) if not isinstance(kinds[name.casefold()].dataType, MapType))
 
     def _laid_out(self, rows: DataFrame, order: Sequence[str], size: int | None) -> DataFrame:
         names = [quoted(name) for name in order]

@@ -50,7 +50,9 @@ def pieces(run: IntervalSet, chunks: Sequence[Interval], rows: int, size: int | 
     return tuple(intervals)
 
 
-def written(parts: tuple[DataFrame, ...], job: TableJob, folder: str, storage: Storage | None) -> tuple[StagedFile, ...]:
+def written(
+    parts: tuple[DataFrame, ...], job: TableJob, folder: str, storage: Storage | None
+) -> tuple[StagedFile, ...]:
     """Write the parts in one Spark job and look at the files; those without rows are left out."""
     if not parts:
         return ()

@@ -17,7 +17,7 @@ from penstock.project import Project, cache_of, load
 from penstock.runtime.place.definitions import bundle, definitions
 from penstock.runtime.place.table_resolver import TableResolver
 from penstock.state.store import State
-from penstock.values.models import IntervalModel, Model
+from penstock.values.models import DynamicModel, IntervalModel, Model, Source
 from penstock.values.records import Change, StateView
 
 if TYPE_CHECKING:
@@ -95,6 +95,10 @@ class Workspace:
 
     def resolve(self, name: str) -> str:
         return resolve(self.project, name)
+
+    def built(self, names: tuple[str, ...]) -> tuple[IntervalModel | DynamicModel, ...]:
+        """Those of them that are computed."""
+        return tuple(model for model in self.named(names) if not isinstance(model, Source))
 
     def interval_models(self, names: tuple[str, ...]) -> tuple[IntervalModel, ...]:
         return tuple(model for model in self.named(names) if isinstance(model, IntervalModel))

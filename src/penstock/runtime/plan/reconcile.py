@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import assert_never
 
 from penstock.engine.values.job import Step
 from penstock.errors import ConflictError
 from penstock.planner.change.consumers import affected
+from penstock.planner.dynamic.refresh import refresh
 from penstock.planner.observations import Observations
 from penstock.planner.policy.breaker import tries_again
 from penstock.planner.readiness.lanes import repairable
+from penstock.planner.readiness.observation import Wait
 from penstock.planner.readiness.ready import ready
 from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.place.workspace import no_step
@@ -20,8 +23,8 @@ from penstock.runtime.process.logs import log
 from penstock.state.projects import Projects
 from penstock.state.queue.control import Control
 from penstock.state.store import State
-from penstock.values.intervals import IntervalSet
-from penstock.values.models import Graph
+from penstock.values.intervals import NOTHING, IntervalSet
+from penstock.values.models import DynamicModel, Graph, IntervalModel, Source
 from penstock.values.records import StateView
 
 
@@ -61,7 +64,13 @@ def _affected(graph: Graph, step: Step, child: str, parent: str, changed: Interv
         child not in graph.models or parent not in graph.models
     ):  # nothing is wrong with the event: the next look knows that revision
         raise ConflictError(f"another revision was applied meanwhile, in which {child} reads {parent}")
-    return affected(graph.interval_model(child), graph.models[parent], changed)
+    match graph.models[child]:
+        case IntervalModel() as model:
+            return affected(model, graph.models[parent], changed)
+        case DynamicModel() | Source():  # a dynamic table follows the snapshots of its inputs: nobody has to tell it
+            return NOTHING
+        case unknown:
+            assert_never(unknown)
 
 
 def _go_on(control: Control, view: StateView, dead_since: datetime | None) -> int:
@@ -99,7 +108,10 @@ def _cutover(projects: Projects, resolver: TableResolver, view: StateView) -> tu
 def _complete(observations: Observations, name: str) -> bool:
     """Whether a rebuilt generation holds what the old one can still hold; one that cannot be judged does not."""
     try:
-        seen = observations.observation(observations.graph.interval_model(name))
+        model = observations.graph.models[name]
+        if not isinstance(model, IntervalModel):
+            return isinstance(refresh(observations.refresh(model)), Wait) if isinstance(model, DynamicModel) else True
+        seen = observations.observation(model)
         old = observations.view.current.get(name)
         if old and old.covered and seen.starving:  # nothing to build it from is no reason to serve nothing
             return False

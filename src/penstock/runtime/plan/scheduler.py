@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Protocol, assert_never
 
 from penstock.engine.values.job import Step
 from penstock.errors import ConflictError, PenstockError, StateError
+from penstock.planner.dynamic.refresh import refresh
 from penstock.planner.observations import Observations
 from penstock.planner.policy.triggers import Due, Triggers
 from penstock.planner.policy.watching import gathered_at
@@ -27,7 +29,7 @@ from penstock.runtime.process.metrics import Metrics
 from penstock.state.queue.schedules import due_slots
 from penstock.state.store import State
 from penstock.values.intervals import IntervalSet
-from penstock.values.models import IntervalModel
+from penstock.values.models import DynamicModel, IntervalModel
 from penstock.values.records import Slot, StateView, Work
 from penstock.values.tasks import Lane, Order
 
@@ -151,7 +153,11 @@ class Scheduler:
         for name, lanes in due.items():
             model = resolver.graph.models.get(name)
             if isinstance(model, IntervalModel):
-                orders += self._contained_orders(resolver, observations, model, lanes)
+                orders += self._contained_orders(
+                    model.name, partial(self._orders, resolver, observations, model, lanes)
+                )
+        for dynamic in resolver.graph.dynamic_models:
+            orders += self._contained_orders(dynamic.name, partial(_refreshes, observations, dynamic))
         if not orders and not slots:
             return
         self.step("ordered")
@@ -164,18 +170,16 @@ class Scheduler:
             self.metrics.enqueued(orders)
             log("enqueued", tasks=added, models=",".join(sorted({order.model for order in orders})))
 
-    def _contained_orders(
-        self, resolver: TableResolver, observations: Observations, model: IntervalModel, lanes: set[Lane]
-    ) -> list[Order]:
+    def _contained_orders(self, name: str, orders: Callable[[], Iterable[Order]]) -> list[Order]:
         """One model that cannot be planned does not keep the others from it; the next sweep tries it again."""
         try:
-            return list(self._orders(resolver, observations, model, lanes))
+            return list(orders())
         except (StateError, ConflictError):
             raise
         except BaseException as error:
-            failure = contained(error, model=model.name)
+            failure = contained(error, model=name)
             self.metrics.error("planner", error)
-            log("planning_failed", "error", model=model.name, error=failure.message)
+            log("planning_failed", "error", model=name, error=failure.message)
             return []
 
     def _orders(
@@ -257,6 +261,11 @@ class Scheduler:
         working = self._auditing is not None and not self._audit_waits
         later = [0.0] if working else [self._later_seconds] if self._later else []
         return max(min([*waits, *slots, *looks, *later]), 0.0)
+
+
+def _refreshes(observations: Observations, model: DynamicModel) -> list[Order]:
+    decision = refresh(observations.refresh(model))
+    return [decision] if isinstance(decision, Order) else []
 
 
 def _passed(last: datetime | None, now: datetime, seconds: float) -> bool:

@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
+from penstock.planner.dynamic.refresh import RefreshObservation, refresh
 from penstock.planner.observations import Observations, superseded
 from penstock.planner.policy.breaker import signature, suspended_words
 from penstock.planner.readiness.observation import Observation
@@ -26,7 +27,7 @@ from penstock.runtime.process.containment import cancel, contained
 from penstock.runtime.process.progress import Finished, Progress
 from penstock.state.projects import Projects
 from penstock.values.intervals import NOTHING, IntervalSet
-from penstock.values.models import IntervalModel
+from penstock.values.models import DynamicModel, IntervalModel
 from penstock.values.records import StateView
 from penstock.values.tasks import Lease, Order
 
@@ -44,6 +45,8 @@ class Summary:
 
     tasks: int = 0
     intervals: int = 0
+    refreshes: int = 0
+    """Of dynamic tables."""
     spark_jobs: int = 0
     spark_started: bool = False
     failed: int = 0
@@ -52,26 +55,38 @@ class Summary:
     """One for all ranges of a model that failed alike."""
     _failed: dict[tuple[str, str], tuple[int, IntervalSet]] = field(default_factory=dict)
 
-    def add(self, result: Finished, axis: str) -> None:
+    def add(self, result: Finished, axis: str | None) -> None:
         if result.outcome == "succeeded":
             self.tasks += 1
-            self.intervals += len(result.order.chunks)
+            if result.order.lane == "refresh":
+                self.refreshes += 1
+            else:
+                self.intervals += len(result.order.chunks)
         elif result.outcome == "dead":
             self.failed += 1
             self._tell(result.order, result.error or "", axis)
 
-    def _tell(self, order: Order, error: str, axis: str) -> None:
+    def _tell(self, order: Order, error: str, axis: str | None) -> None:
         alike = order.model, signature(error)
         number, before = self._failed.get(alike, (len(self.errors), NOTHING))
         scope = before | order.scope
         self._failed[alike] = number, scope
-        self.errors[number : number + 1] = [f"{order.model} {spans(scope, axis)}: {error}"]
+        what = order.model if axis is None else f"{order.model} {spans(scope, axis)}"
+        self.errors[number : number + 1] = [f"{what}: {error}"]
 
 
-def run(workspace: Workspace, models: tuple[IntervalModel, ...], progress: Progress) -> Summary:
-    """Observe every source once, then plan, claim and work until nothing is ready at those snapshots."""
+Built = IntervalModel | DynamicModel
+
+
+def run(workspace: Workspace, models: tuple[Built, ...], progress: Progress, *, named: bool = False) -> Summary:
+    """Observe every source once, then plan, claim and work until nothing is ready at those snapshots.
+
+    Tables that are only refreshed when somebody asks are left out, unless the models were `named`.
+    """
     began = time.monotonic()
     since = observe(workspace, progress)
+    if not named:
+        models = tuple(model for model in models if not (isinstance(model, DynamicModel) and model.by_hand))
     workspace.state.control.go_on_all([model.name for model in models])
     summary = Summary()
     with _running(workspace, models, progress, since) as running:
@@ -95,6 +110,7 @@ def observe(workspace: Workspace, progress: Progress) -> datetime:
                 keep(workspace.state.sources, seen)
                 if seen.record.error and seen.record.observed_at is not None:
                     progress.note(f"{seen.record.model}: {seen.record.error}; tables built from it are kept")
+    workspace.state.sources.note_looks([source.name for source in workspace.project.graph.sources])
     for problem in audit(workspace.resolver, workspace.state, view):
         if problem is not None:
             progress.note(problem)
@@ -136,9 +152,7 @@ def _seen(observer: Observer, view: StateView) -> Generator[Seen, None, None]:
 
 
 @contextmanager
-def _running(
-    workspace: Workspace, models: tuple[IntervalModel, ...], progress: Progress, since: datetime
-) -> Iterator[_Run]:
+def _running(workspace: Workspace, models: tuple[Built, ...], progress: Progress, since: datetime) -> Iterator[_Run]:
     def lost(lease: Lease) -> None:
         cancel(workspace.engine.attempts, lease)
 
@@ -170,7 +184,7 @@ class _Run:
     def __init__(
         self,
         workspace: Workspace,
-        models: tuple[IntervalModel, ...],
+        models: tuple[Built, ...],
         progress: Progress,
         staff: Callable[[], WorkerPool],
         since: datetime,
@@ -181,6 +195,7 @@ class _Run:
         self._pool: WorkerPool | None = None
         self._unplannable: dict[str, str] = {}
         self._starving: dict[str, str] = {}
+        self._refreshed: set[str] = set()
 
     def work_until_quiet(self, summary: Summary) -> None:
         """What died before this run is tried again, what dies in it is not."""
@@ -235,23 +250,40 @@ class _Run:
         orders = tuple(order for model in self._models for order in self._orders(observations, model))
         if not orders:
             return 0
-        self._workspace.engine.session.begin()
+        if any(order.lane != "refresh" for order in orders):  # whether a refresh needs Spark is known when it begins
+            self._workspace.engine.session.begin()
         added = self._state.queue.enqueue(orders, {name: generation.no for name, generation in view.working.items()})
         if added:
             self._progress.planned(orders)
         return added
 
-    def _orders(self, observations: Observations, model: IntervalModel) -> list[Order]:
+    def _orders(self, observations: Observations, model: Built) -> list[Order]:
         """A model that cannot be planned fails by itself."""
         try:
-            seen = observations.observation(model)
-            self._starving.pop(model.name, None)
-            if empty := _empty_sources(seen):
-                self._starving[model.name] = empty
-            return [decision for decision in plan(seen) if isinstance(decision, Order)]
+            match model:
+                case IntervalModel():
+                    seen = observations.observation(model)
+                    self._note_starving(model.name, _empty_sources(seen))
+                    return [decision for decision in plan(seen) if isinstance(decision, Order)]
+                case DynamicModel():
+                    return self._refreshes(observations.refresh(model))
+                case _:
+                    assert_never(model)
         except BaseException as error:
             self._unplannable[model.name] = contained(error, model=model.name).message
             return []
+
+    def _refreshes(self, seen: RefreshObservation) -> list[Order]:
+        """A table whose rows depend on the time is refreshed once."""
+        name = seen.model.name
+        self._note_starving(name, "; ".join(f"{parent}: {why}" for parent, why in sorted(seen.missing.items())))
+        decision = refresh(replace(seen, timed=seen.timed and name not in self._refreshed), self._since)
+        return [decision] if isinstance(decision, Order) else []
+
+    def _note_starving(self, name: str, empty: str) -> None:
+        self._starving.pop(name, None)
+        if empty:
+            self._starving[name] = empty
 
     def _claim(self, view: StateView, added: int) -> None:
         waits = added or any(work.queued or work.retrying for name, work in view.work.items() if name in self._names)
@@ -263,7 +295,9 @@ class _Run:
 
     def _collect(self, pool: WorkerPool, summary: Summary) -> None:
         for lease, result in pool.collect(None):
-            summary.add(result, self._workspace.project.graph.interval_model(lease.order.model).axis)
+            if result.outcome == "succeeded" and lease.order.lane == "refresh":
+                self._refreshed.add(lease.order.model)
+            summary.add(result, self._workspace.project.graph.models[lease.order.model].axis)
             self._progress.finished(result)
 
     def _wait_for_others(self, view: StateView) -> bool:

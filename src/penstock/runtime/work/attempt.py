@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar, assert_never
 from uuid import UUID
 
 from penstock.engine.stage.staged import Staged
-from penstock.engine.values.job import Digest, HeadMoved, Job, Step
+from penstock.engine.values.job import AnyJob, Digest, HeadMoved, Job, RefreshJob, Step
 from penstock.errors import (
     AttemptError,
     ConflictError,
@@ -22,6 +22,7 @@ from penstock.errors import (
     QueryError,
     SparkError,
 )
+from penstock.planner.dynamic.refresh import recheck_refresh
 from penstock.planner.observations import Observations, without_own
 from penstock.planner.readiness.observation import Wait
 from penstock.planner.readiness.plan import recheck
@@ -31,14 +32,16 @@ from penstock.runtime.process.logs import log
 from penstock.runtime.process.progress import Finished
 from penstock.runtime.process.retrying import patiently
 from penstock.runtime.work.jobs import ChunksAtInputs, job, readable
+from penstock.runtime.work.refreshes import refresh_job
 from penstock.state.history import History
 from penstock.state.progress.attempts import Attempts
 from penstock.state.projects import Projects
 from penstock.state.queue.queue import Queue
 from penstock.state.views import Views
 from penstock.values.intervals import Interval
+from penstock.values.models import DynamicModel, IntervalModel, Source
 from penstock.values.records import Generation, StateView
-from penstock.values.tasks import Commit, Cost, Lease, Order
+from penstock.values.tasks import WHOLE, Commit, Cost, Lease, Order
 
 if TYPE_CHECKING:
     from penstock.engine.commit.publish import FileSetChanged
@@ -70,7 +73,7 @@ class Engine(Protocol):
 
     def cancel(self, task: UUID, attempt: int) -> None: ...
 
-    def stage(self, job: Job, step: Step) -> Staged: ...
+    def stage(self, job: AnyJob, step: Step) -> Staged: ...
 
     def restage(self, staged: Staged, step: Step) -> Staged: ...
 
@@ -83,7 +86,7 @@ class Engine(Protocol):
 
     def checkpoint(self, location: str) -> None: ...
 
-    def discard(self, job: Job, *, others: bool = False) -> None: ...
+    def discard(self, job: AnyJob, *, others: bool = False) -> None: ...
 
 
 class Holding(Protocol):
@@ -162,14 +165,9 @@ def _attempt(context: AttemptContext, lease: Lease) -> Commit | Wait:
         adopted = context.engine.find_commit(resolver.table(generation.location), lease.uuid)
         if adopted is not None:
             return _accept(context, lease, adopted)
-    model = resolver.graph.interval_model(lease.order.model)
-    seen = Observations(resolver.graph, view).observation(model)
-    decision = recheck(without_own(seen, lease.order.scope), lease.order)
-    if isinstance(decision, Wait):
-        return decision
-    prepared = context.patiently(
-        lease, lambda: _prepare(context, resolver, lease, decision, generation=generation, view=view)
-    )
+    prepared = _prepared(context, resolver, lease, generation=generation, view=view)
+    if isinstance(prepared, Wait):
+        return prepared
     context.step("claimed")
     _intend(context, lease, prepared, generation)
     context.step("intended")
@@ -183,8 +181,45 @@ def _attempt(context: AttemptContext, lease: Lease) -> Commit | Wait:
         return _publish(context, lease, staged)
 
 
+def _prepared(
+    context: AttemptContext, resolver: TableResolver, lease: Lease, *, generation: Generation, view: StateView
+) -> AnyJob | Wait:
+    """What the engine is to do, if the order still holds."""
+    match resolver.graph.models[lease.order.model]:
+        case IntervalModel() as model:
+            seen = Observations(resolver.graph, view).observation(model)
+            decision = recheck(without_own(seen, lease.order.scope), lease.order)
+            if isinstance(decision, Wait):
+                return decision
+            return context.patiently(
+                lease, lambda: _prepare(context, resolver, lease, decision, generation=generation, view=view)
+            )
+        case DynamicModel() as model:
+            # tables with a common consumer stay together: for that all of them are looked at
+            whole = context.patiently(lease, context.state.views.whole)
+            refresh = Observations(resolver.graph, whole).refresh(model)
+            read = recheck_refresh(replace(refresh, in_flight=False, failed=False))
+            if isinstance(read, Wait):
+                return read
+            digest = context.patiently(lease, lambda: _digests(context, generation, lease.order)).get(WHOLE)
+            return refresh_job(
+                resolver,
+                whole,
+                model,
+                read,
+                generation=generation,
+                task=lease.uuid,
+                attempt=lease.attempt,
+                digest=digest,
+            )
+        case Source():
+            return Wait(lease.order.model, "it is a source in this revision")
+        case unknown:
+            assert_never(unknown)
+
+
 @contextmanager
-def _naming(prepared: Job) -> Iterator[None]:
+def _naming(prepared: AnyJob) -> Iterator[None]:
     """What its author has to mend names the model and its file."""
     try:
         yield
@@ -194,7 +229,7 @@ def _naming(prepared: Job) -> Iterator[None]:
         raise
 
 
-def _intend(context: AttemptContext, lease: Lease, prepared: Job, generation: Generation) -> None:
+def _intend(context: AttemptContext, lease: Lease, prepared: AnyJob, generation: Generation) -> None:
     staging = f"{lease.uuid}/{lease.attempt}"
     base = generation.accepted_snapshot
     context.patiently(lease, lambda: context.state.attempts.intend(lease, prepared.frontier, base, staging))
@@ -210,14 +245,21 @@ def _prepare(
     view: StateView,
 ) -> Job:
     """The job of an order that was just found to be ready; its inputs may be others than when it was planned."""
-    known: dict[Interval, Digest] = {}
-    if generation.covered & order.scope:
-        for record in context.state.history.covers(generation.no, order.scope):
-            if record.digest is not None and record.left.covers(record.interval):
-                known[record.interval] = Digest(*record.digest)
+    known = _digests(context, generation, order)
     pins = readable(resolver, order, view)
     wanted = ChunksAtInputs(order=order, pins=pins, now=int(view.at.timestamp()))
     return job(resolver, wanted, generation, task=lease.uuid, attempt=lease.attempt, digests=known)
+
+
+def _digests(context: AttemptContext, generation: Generation, order: Order) -> dict[Interval, Digest]:
+    """What the chunks held when they were last published, where that is known."""
+    if not generation.covered & order.scope:
+        return {}
+    return {
+        record.interval: Digest(*record.digest)
+        for record in context.state.history.covers(generation.no, order.scope)
+        if record.digest is not None and record.left.covers(record.interval)
+    }
 
 
 def _publish(context: AttemptContext, lease: Lease, staged: Staged) -> Commit:
@@ -250,7 +292,7 @@ def _clear(context: AttemptContext, lease: Lease, staged: Staged, commit: Commit
         _discard(context, staged.job, others=True)
 
 
-def _discard(context: AttemptContext, prepared: Job, *, others: bool = False) -> None:
+def _discard(context: AttemptContext, prepared: AnyJob, *, others: bool = False) -> None:
     try:
         context.engine.discard(prepared, others=others)
     except BaseException as error:  # the outcome counts; what is left behind is removed when it is old
@@ -296,7 +338,9 @@ class _Publishing:
             if not isinstance(outcome, Commit):
                 return outcome
             self.outcome = outcome
-            publication.record(outcome, _spent(staged, outcome), _strategy(staged.job), staged.warnings)
+            publication.record(
+                outcome, _spent(staged, outcome), _strategy(staged), staged.warnings, staged.strategy_reason
+            )
             context.step("recorded")
         return outcome
 
@@ -327,7 +371,10 @@ def _accept(context: AttemptContext, lease: Lease, commit: Commit) -> Commit:
     return context.patiently(lease, act)
 
 
-def _strategy(prepared: Job) -> str:
+def _strategy(staged: Staged) -> str:
+    prepared = staged.job
+    if isinstance(prepared, RefreshJob):
+        return staged.strategy
     if len(prepared.chunks) == 1:
         return "interval"
     return "widened" if len(prepared.renderings) < len(prepared.chunks) else "union"

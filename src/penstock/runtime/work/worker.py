@@ -109,7 +109,7 @@ class Worker:
 
     def _claimable(self, resolver: TableResolver) -> frozenset[str]:
         running = [lease.order.model for lease in self.pool.leases]
-        return self.selection.claimable(resolver.graph.interval_models, running)
+        return self.selection.claimable(resolver.graph.built, running)
 
     def _current(self) -> TableResolver | None:
         """The applied project; asked for now and then, and by every attempt again."""
@@ -125,7 +125,7 @@ class Worker:
         if self._resolver is None:
             log("nothing_applied", "warning", hint="penstock apply stores a project for workers to work on")
             return
-        mine = sum(self.selection.matches(model) for model in self._resolver.graph.interval_models)
+        mine = sum(self.selection.matches(model) for model in self._resolver.graph.built)
         log("revision", "info" if mine else "warning", revision=self._resolver.project.revision[:12], models=mine)
 
     def _report(self, lease: Lease, result: Finished) -> None:

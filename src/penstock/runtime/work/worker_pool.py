@@ -56,7 +56,8 @@ class WorkerPool:
         lease, claimed = self._taken(worker, models)
         if lease is not None:
             self._heartbeat.hold(lease, claimed)
-            self._context.engine.session.begin()
+            if lease.order.lane != "refresh":  # whether a refresh needs Spark is known when it begins
+                self._context.engine.session.begin()
             future = self._pool.submit(self._work, lease)
             self._running[future] = lease
             future.add_done_callback(lambda _: self._ended())

@@ -98,12 +98,13 @@ def attempt_record(
     )
 
 
-def cost_of(metrics: Mapping[str, float] | None) -> Cost:
+def cost_of(metrics: Mapping[str, float | None] | None) -> Cost:
     known = metrics or {}
     return Cost(
-        spark_jobs=int(known.get("spark_jobs", 0)),
-        rows_read=int(known.get("rows_read", 0)),
-        rows_written=int(known.get("rows_written", 0)),
-        bytes_written=int(known.get("bytes_written", 0)),
-        seconds=float(known.get("seconds", 0.0)),
+        spark_jobs=int(known.get("spark_jobs") or 0),
+        rows_read=int(known.get("rows_read") or 0),
+        rows_written=int(known.get("rows_written") or 0),
+        bytes_written=int(known.get("bytes_written") or 0),
+        seconds=float(known.get("seconds") or 0.0),
+        keys=None if (keys := known.get("keys")) is None else int(keys),
     )

@@ -1,7 +1,7 @@
 -- name: tasks
 -- With how the last attempt went; a new attempt that runs has no error yet, so the one before speaks.
-select t.id, t.uuid, t.model, t.lane, t.chunks, t.choices, t.state, t.attempt, t.reason, t.worker, a.strategy, a.metrics,
-  a.snapshot, coalesce(a.error, (
+select t.id, t.uuid, t.model, t.lane, t.chunks, t.choices, t.state, t.attempt, t.reason, t.worker, a.strategy,
+  a.strategy_reason, a.metrics, a.snapshot, coalesce(a.error, (
     select b.error from attempt b where b.task = t.id and b.n = t.attempt - 1 and t.state = 'running'
   )) as error, t.created_at, t.finished_at
 from task t left join attempt a on a.task = t.id and a.n = t.attempt

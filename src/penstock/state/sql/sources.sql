@@ -40,6 +40,10 @@ where s.looked_at is null
     - make_interval(secs => (%(every_seconds)s::jsonb ->> s.model)::double precision)
 returning s.model;
 
+-- name: note_looks
+-- How fresh a dynamic table is follows from it.
+update source set looked_at = clock() where model = any (%(models)s) and error is null;
+
 -- name: record_source_error
 -- A failed look never moves the bounds.
 insert into source (model, columns, error) values (%(model)s, '{}', %(error)s)

@@ -195,6 +195,11 @@ class DynamicModel(Transformation):
     type: Literal["dynamic"] = "dynamic"
 
     @property
+    def by_hand(self) -> bool:
+        """It is refreshed when somebody asks for it, and only then."""
+        return self.target_lag == "manual"
+
+    @property
     def position(self) -> None:
         """It has none: its rows are told apart by their keys."""
 
