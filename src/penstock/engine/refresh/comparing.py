@@ -10,11 +10,10 @@ from penstock.engine.log.snapshot import snapshot as table_snapshot
 from penstock.engine.log.storage import Storage
 from penstock.engine.refresh.changes import understood
 from penstock.engine.rows.columns import fitted
-from penstock.engine.rows.digest import comparable
 from penstock.engine.spark.failures import translating
 from penstock.engine.spark.read import Reader, plain_schema, through_parquet
 from penstock.engine.spark.session import Session
-from penstock.engine.stage.compare import SAMPLES, Comparison
+from penstock.engine.stage.compare import SAMPLES, Comparison, rounded
 from penstock.engine.values.job import RefreshJob
 from penstock.engine.values.predicate import quoted
 from penstock.errors import EngineError
@@ -51,15 +50,7 @@ def compare_whole(session: Session, job: RefreshJob, version: int, storage: Stor
 
 def _plain(rows: DataFrame, schema: StructType, side: int) -> DataFrame:
     """The rows in columns that can be grouped by; doubles count with 12 digits."""
-    from pyspark.sql.types import DoubleType, FloatType
-
-    columns = []
-    for field in schema.fields:
-        name = quoted(field.name)
-        if isinstance(field.dataType, DoubleType | FloatType):
-            columns.append(f"printf('%.11e', cast({name} as double)) as {name}")
-        else:
-            columns.append(f"{comparable(name, field.dataType)} as {name}")
+    columns = [f"{rounded(quoted(field.name), field.dataType)} as {quoted(field.name)}" for field in schema.fields]
     return rows.selectExpr(*columns, f"{side}L as {_SIDE}")
 
 

@@ -159,7 +159,7 @@ def _counted(
     both = both_sides(spark, job, snapshot, job.scope, storage)
     schema, field = both.target.schema, both.target.field
     number = index(field.name, field.kind, chunks)
-    columns = [f"{_rounded(quoted(c.name), c.dataType)} as {quoted(c.name)}" for c in schema.fields]
+    columns = [f"{rounded(quoted(c.name), c.dataType)} as {quoted(c.name)}" for c in schema.fields]
     new = both.expected.selectExpr(*columns, f"{number} as {_CHUNK}", f"1L as {_EXPECTED}", f"0L as {_HELD}")
     old = both.stored.selectExpr(*columns, f"{number} as {_CHUNK}", f"0L as {_EXPECTED}", f"1L as {_HELD}")
     names = tuple(schema.names)
@@ -201,7 +201,7 @@ def _sums(*expressions: str) -> list[Column]:
     return [f.expr(f"sum({expression})") for expression in expressions]
 
 
-def _rounded(expression: str, kind: DataType) -> str:
+def rounded(expression: str, kind: DataType) -> str:
     """An equal scalar for equal values, doubles at 12 digits."""
     known = column_type(kind.jsonValue())
     return comparable(expression, kind) if known is None else known.sql_compared(expression)

@@ -42,9 +42,7 @@ def spark_type(kind: object) -> str:
         case {"type": "map", "keyType": key, "valueType": value}:
             return f"map<{spark_type(key)},{spark_type(value)}>"
         case _:
-            return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(
-                str(kind), str(kind)
-            )
+            return str(kind)
 
 
 def shown(kind: object) -> str:
