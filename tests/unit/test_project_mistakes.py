@@ -72,8 +72,8 @@ MISTAKES = {
         "two.sql:5: there is a second statement",
     ),
     "models/transformations/later.sql": (
-        "select 1\n",
-        "later.sql:1: shop.later: a dynamic model is not built yet",
+        "---\nschedule: '@hourly'\n---\nselect 1\n",
+        "later.sql:2: shop.later: a full model is not built yet",
     ),
     "models/transformations/open.sql": (
         "---\ninterval: 1h\n",

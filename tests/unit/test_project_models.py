@@ -190,12 +190,6 @@ def test_a_default_of_several_attempts_is_not_for_those_that_append(tmp_path: Pa
 @pytest.mark.parametrize(
     ("file", "text", "what"),
     [
-        ("d.sql", "select 1\n", "a dynamic model"),
-        (
-            "d.sql",
-            front("target_lag: downstream\nrefresh_strategy: auto\ncardinality_threshold: 0.5\n", "select 1"),
-            "a dynamic model",
-        ),
         ("d.sql", "---\nschedule: '@hourly'\nmax_parallelism: 3\n---\nselect 1\n", "a full model"),
         ("d.yml", "schedule: '@hourly'\nexec: python x.py\ncolumns: {a: string}\n", "a model made by a script"),
         ("d.yml", "interval: 1h\nposition: at\nexec: [python, x.py]\n", "a model made by a script"),
@@ -341,7 +335,7 @@ def declared(monkeypatch: pytest.MonkeyPatch) -> list[Declared]:
 def test_dynamic_and_full_models_are_values_with_all_their_keys(tmp_path: Path, declared: list[Declared]) -> None:
     query = "select * from {{ ref('orders') }}"
     files = {"models/transformations/d.sql": front(DYNAMIC, query), "models/transformations/f.sql": front(FULL, query)}
-    assert len(mistakes(tmp_path, {**SHOP, **files})) == 2
+    assert len(mistakes(tmp_path, {**SHOP, **files})) == 1
     dynamic, full = sorted(declared, key=lambda model: model.name)
     assert isinstance(dynamic, DynamicModel)
     assert (dynamic.target_lag, dynamic.refresh_strategy, dynamic.cardinality_threshold) == (300, "affected_keys", 0.5)
@@ -351,6 +345,46 @@ def test_dynamic_and_full_models_are_values_with_all_their_keys(tmp_path: Path, 
     assert (full.schedule, full.update_strategy, full.unique_key) == ("0 3 * * *", "append", ("id",))
     assert (full.on_retract, full.slices, full.deduplicate) == ("retract", Slices(False, 10), False)
     assert parents_of(full) == ("raw.orders",)
+
+
+def test_a_plain_select_is_a_dynamic_table_with_the_lag_of_the_project(tmp_path: Path) -> None:
+    files = {**SHOP, "models/transformations/d.sql": "select * from {{ ref('orders') }}\n"}
+    plain = read(tmp_path, files).graph.models["shop.d"]
+    assert isinstance(plain, DynamicModel)
+    assert (plain.target_lag, plain.refresh_strategy, plain.timed) == (300, "auto", False)
+    late = {**files, "penstock.yml": CONFIG + "defaults: {target_lag: 1 hour}\n"}
+    assert getattr(read(tmp_path, late).graph.models["shop.d"], "target_lag", None) == 3600
+
+
+@pytest.mark.parametrize(
+    ("keys", "query", "said"),
+    [
+        ("", "select * from {{ ref('orders') }} where ordered_at < {{ bounds.end_time }}", "d.sql:4: the template uses 'bounds'"),
+        ("", "select *\nfrom {{ ref('orders') }} where {{ in_bounds('ordered_at') }}", "d.sql:5: the template uses 'in_bounds'"),
+        ("dependencies: [[orders, hourly]]\n", "select * from {{ ref('orders') }}", "d.sql:3: shop.d is dynamic and reads"),
+        ("dependencies: [{model: orders, before: 1h}]\n", "select * from {{ ref('orders') }}", "'before' is about positions"),
+        ("", "select * from raw.orders", "d.sql:4: the query reads raw.orders directly"),
+        ("", "select * from {{ ref('orders') }}; select 1", "d.sql:4: there is a second statement"),
+        ("target_lag: soon\n", "select * from {{ ref('orders') }}", "d.sql:3: target_lag must be"),
+        ("cardinality_threshold: 30\n", "select * from {{ ref('orders') }}", "d.sql:3: cardinality_threshold must be"),
+        ("position: at\n", "select * from {{ ref('orders') }}", "'position' is a key of"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_dynamic_table_is_said_with_its_line(tmp_path: Path, keys: str, query: str, said: str) -> None:
+    text = f"---\ntype: dynamic\n{keys}---\n{query}\n".replace("---\n---", "---")
+    if not keys:
+        text = f"---\ntype: dynamic\n---\n{query}\n"
+    (mistake,) = mistakes(tmp_path, {**SHOP, "models/transformations/d.sql": text})
+    assert said in mistake
+
+
+def test_a_query_that_asks_for_the_time_says_so(tmp_path: Path) -> None:
+    query = "select * from {{ ref('orders') }} where ordered_at >= NOW() - interval 1 day -- current_date\n"
+    timed = read(tmp_path, {**SHOP, "models/transformations/d.sql": query}).graph.models["shop.d"]
+    assert getattr(timed, "timed", None) is True
+    quoted = "select 'now' as a from {{ ref('orders') }} -- current_date\n"
+    plain = read(tmp_path, {**SHOP, "models/transformations/d.sql": quoted}).graph.models["shop.d"]
+    assert getattr(plain, "timed", None) is False
 
 
 def test_what_is_wrong_with_a_dynamic_model_is_said_as_of_any_other(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def refresh(session: Session, job: RefreshJob, step: Step, storage: Storage | No
             rows_written=sum(file.rows for file in staged.files),
             bytes_written=sum(file.size for file in staged.files),
             seconds=time.monotonic() - began,
+            keys=refreshing.keys,
         )
     step("staged")
     return replace(staged, warnings=warnings, cost=cost)
@@ -105,6 +106,8 @@ class _Refreshing:
     step: Step
     storage: Storage | None
     rows_read: int = 0
+    keys: int | None = None
+    """How many keys are computed; None: all."""
 
     @property
     def spark(self) -> SparkSession:
@@ -115,6 +118,7 @@ class _Refreshing:
         job, stored = self.job, self.stored
         reader = Reader(self.spark, self.storage)
         planned = self._show(reader)
+        self.rows_read = sum(plan.rows for plan in planned)
         frame = self.spark.sql(job.sql if program is None else program.full(job.now))
         schema = self._target(frame.schema, anew=choice.strategy == "reinitialize")
         rows = frame.selectExpr(*fitted(frame.schema, schema))
@@ -212,7 +216,7 @@ class _Refreshing:
         reader = Reader(self.spark, self.storage)
         for plan in narrowed:
             reader.frame(plan).createOrReplaceTempView(plan.read.view)
-        self.rows_read = sum(plan.rows for plan in narrowed)
+        self.rows_read, self.keys = sum(plan.rows for plan in narrowed), keys.num_rows
         rows_as_view(self.spark, keys, KEYS)
         new = self.spark.sql(program.rows(job.now))
         schema = plain_schema(stored.schema_json)

@@ -17,7 +17,9 @@ _BOOLEANS = (
     exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ,
     exp.Is, exp.In, exp.Between, exp.Like, exp.RegexpLike, exp.Exists,
 )  # fmt: skip
-_LIKE_ARGUMENTS = frozenset(["coalesce", "nvl", "ifnull", "greatest", "least", "nullif", "nullifzero", "zeroifnull", "abs", "negative"])
+_LIKE_ARGUMENTS = frozenset(
+    ["coalesce", "nvl", "ifnull", "greatest", "least", "nullif", "nullifzero", "zeroifnull", "abs", "negative"]
+)
 _FIXED = {
     **dict.fromkeys(["count", "count_if", "approx_count_distinct", "regr_count"], "bigint"),
     **dict.fromkeys(["bool_and", "bool_or", "every", "any", "some"], "boolean"),
