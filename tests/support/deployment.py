@@ -107,7 +107,7 @@ class Deployment:
         """Apply what is on disk, then work until nothing is ready."""
         with self.opened(step) as workspace:
             apply(workspace)
-            return run(workspace, workspace.interval_models(names), progress or Silent())
+            return run(workspace, workspace.built(names), progress or Silent(), named=bool(names))
 
     def rerun(self, name: str, start: int | None = None, end: int | None = None) -> Summary:
         """Mark a range and work on what is affected, as the command does."""

@@ -359,17 +359,33 @@ def test_a_plain_select_is_a_dynamic_table_with_the_lag_of_the_project(tmp_path:
 @pytest.mark.parametrize(
     ("keys", "query", "said"),
     [
-        ("", "select * from {{ ref('orders') }} where ordered_at < {{ bounds.end_time }}", "d.sql:4: the template uses 'bounds'"),
-        ("", "select *\nfrom {{ ref('orders') }} where {{ in_bounds('ordered_at') }}", "d.sql:5: the template uses 'in_bounds'"),
-        ("dependencies: [[orders, hourly]]\n", "select * from {{ ref('orders') }}", "d.sql:3: shop.d is dynamic and reads"),
-        ("dependencies: [{model: orders, before: 1h}]\n", "select * from {{ ref('orders') }}", "'before' is about positions"),
+        (
+            "",
+            "select * from {{ ref('orders') }} where ordered_at < {{ bounds.end_time }}",
+            "d.sql:4: the template uses 'bounds'",
+        ),
+        (
+            "",
+            "select *\nfrom {{ ref('orders') }} where {{ in_bounds('ordered_at') }}",
+            "d.sql:5: the template uses 'in_bounds'",
+        ),
+        (
+            "dependencies: [[orders, hourly]]\n",
+            "select * from {{ ref('orders') }}",
+            "d.sql:3: shop.d is dynamic and reads",
+        ),
+        (
+            "dependencies: [{model: orders, before: 1h}]\n",
+            "select * from {{ ref('orders') }}",
+            "'before' is about positions",
+        ),
         ("", "select * from raw.orders", "d.sql:4: the query reads raw.orders directly"),
         ("", "select * from {{ ref('orders') }}; select 1", "d.sql:4: there is a second statement"),
         ("target_lag: soon\n", "select * from {{ ref('orders') }}", "d.sql:3: target_lag must be"),
         ("cardinality_threshold: 30\n", "select * from {{ ref('orders') }}", "d.sql:3: cardinality_threshold must be"),
         ("position: at\n", "select * from {{ ref('orders') }}", "'position' is a key of"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_a_dynamic_table_is_said_with_its_line(tmp_path: Path, keys: str, query: str, said: str) -> None:
     text = f"---\ntype: dynamic\n{keys}---\n{query}\n".replace("---\n---", "---")
     if not keys:

@@ -58,17 +58,23 @@ def _how(workspace: Workspace, view: StateView, seen: RefreshObservation) -> dic
         return {**unknown, "strategy_reason": str(error)}
     if not isinstance(query, Incremental):
         return {**unknown, "strategy": "full", "strategy_reason": f"{query.code}: {query.reason}"}
-    facts = {"shape": query.shape, "key": list(query.key)}
+    strategy, why = _expected(seen)
+    return {"shape": query.shape, "key": list(query.key), "strategy": strategy, "strategy_reason": why}
+
+
+def _expected(seen: RefreshObservation) -> tuple[str, str]:
+    """What the next refresh of a table that can be kept by its keys does, and why, before a row was read."""
+    model = seen.model
     if seen.made_from is None:
-        return {**facts, "strategy": "full", "strategy_reason": "NEVER_BUILT: nothing is stored yet"}
+        return "full", "NEVER_BUILT: nothing is stored yet"
     if not (changed_inputs(seen) or seen.timed or seen.asked):
-        return {**facts, "strategy": "no_data", "strategy_reason": "NO_CHANGE: no input has another snapshot"}
+        return "no_data", "NO_CHANGE: no input has another snapshot"
     if model.refresh_strategy == "full":
-        return {**facts, "strategy": "full", "strategy_reason": "FORCED: refresh_strategy: full"}
+        return "full", "FORCED: refresh_strategy: full"
     if seen.asked:
-        return {**facts, "strategy": "full", "strategy_reason": "ASKED: a rerun or an invalidation asked for all of it"}
-    why = f"the rows of its changed keys, unless more than {model.cardinality_threshold:g} of all keys changed"
-    return {**facts, "strategy": "affected_keys", "strategy_reason": why}
+        return "full", "ASKED: a rerun or an invalidation asked for all of it"
+    share = f"{model.cardinality_threshold:g}"
+    return "affected_keys", f"the rows of its changed keys, unless more than {share} of all keys changed"
 
 
 def _pins(seen: RefreshObservation) -> Frontier | None:

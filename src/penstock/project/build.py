@@ -37,7 +37,10 @@ from penstock.values.models.fingerprint import normalised
 from penstock.values.models.model import DEFAULT_TARGET_LAG
 from penstock.values.models.source_format import DELTA, SourceFormat, source_format
 
-_CLOCK = re.compile(r"\b(now|current_timestamp|current_date|curdate|localtimestamp|unix_timestamp)\b")
+_CLOCK = re.compile(
+    r"""(?<!['"`.])\b(now|current_timestamp|current_date|curdate|localtimestamp|unix_timestamp)\b(?!['"`])"""
+)
+"""What asks for the time; where the word is a name, a refresh too many finds nothing to do."""
 
 
 class Built(TypedDict):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.engine.refresh.changed_files import ChangedFile
@@ -23,41 +23,47 @@ if TYPE_CHECKING:
 CHANGES, OLD = "__changes", "__old"
 
 
-def show_changes(
-    spark: SparkSession,
-    reader: Reader,
-    reads: Iterable[InputRead],
-    changes: Mapping[str, FewRows | ManyRows],
-    before: RefreshedFrom,
-    old: Iterable[str],
-) -> None:
-    """A view of the changed rows of each input, and of what some of them held before."""
-    by_view = {read.view: read for read in reads}
-    for view, read in by_view.items():
-        schema = _schema(reader, read)
-        _changed(spark, read, changes.get(view), schema).createOrReplaceTempView(f"{view}{CHANGES}")
-    for view in old:
-        read = by_view[view]
+@dataclass(frozen=True, slots=True)
+class ChangeViews:
+    """Makes the views of one attempt."""
+
+    spark: SparkSession
+    reader: Reader
+    reads: Mapping[str, InputRead]
+    """By view."""
+
+    def show(self, changes: Mapping[str, FewRows | ManyRows]) -> None:
+        """The changed rows of each input; none where it has not changed."""
+        for view, read in self.reads.items():
+            frame = _changed(self.spark, read, changes.get(view), self._schema(read))
+            frame.createOrReplaceTempView(f"{view}{CHANGES}")
+
+    def show_old(self, view: str, before: RefreshedFrom) -> None:
+        """All rows of an input as they were."""
+        read = self.reads[view]
         pin = replace(read.pin, snapshot=before.frontier[read.name].snapshot)
         then = replace(read, view=f"{view}{OLD}", pin=pin)
-        frame = reader.frame(reader.planned(then))
-        names = _schema(reader, read).names
+        frame = self.reader.frame(self.reader.planned(then))
         known = {name.casefold() for name in frame.columns}
         # a column that came since was NULL in every row
-        columns = [quoted(name) if name.casefold() in known else f"null as {quoted(name)}" for name in names]
+        columns = [
+            quoted(field.name)
+            if field.name.casefold() in known
+            else f"cast(null as {field.dataType.simpleString()}) as {quoted(field.name)}"
+            for field in self._schema(read).fields
+        ]
         frame.selectExpr(*columns).createOrReplaceTempView(then.view)
+
+    def _schema(self, read: InputRead) -> StructType:
+        snapshot = self.reader.planned(read).snapshot
+        if snapshot is None:
+            raise EngineError(f"{read.name}: its columns are not known")
+        return plain_schema(snapshot.schema_json)
 
 
 def rows_as_view(spark: SparkSession, rows: pa.Table, view: str) -> None:
     """A few rows, given to Spark with its plan: no job is needed to read them."""
     spark.createDataFrame(rows).createOrReplaceTempView(view)
-
-
-def _schema(reader: Reader, read: InputRead) -> StructType:
-    snapshot = reader.planned(read).snapshot
-    if snapshot is None:
-        raise EngineError(f"{read.name}: its columns are not known")
-    return plain_schema(snapshot.schema_json)
 
 
 def _changed(spark: SparkSession, read: InputRead, change: FewRows | ManyRows | None, schema: StructType) -> DataFrame:

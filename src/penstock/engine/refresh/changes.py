@@ -12,6 +12,7 @@ from penstock.engine.log.storage import Storage
 from penstock.engine.observe.source_log import source_log
 from penstock.engine.refresh.changed_rows import ChangedRows, FewRows, ManyRows, Unchanged, changed_rows
 from penstock.engine.refresh.reinitialize import Reinitialize
+from penstock.engine.spark.read import HIDDEN
 from penstock.engine.values.files import TableSnapshot
 from penstock.engine.values.job import InputRead, RefreshedFrom, RefreshJob
 from penstock.engine.values.schemas import spark_type
@@ -57,27 +58,35 @@ def plan_refresh(job: RefreshJob, stored: TableSnapshot | None, storage: Storage
     must = _must_be_full(job, stored)
     if must is not None:
         return Everything(must, program)
-    assert job.before is not None  # noqa: S101  else it would have to be full
-    changes: dict[str, FewRows | ManyRows] = {}
-    for read in job.reads:
-        change = _change(read, job.before, storage)
-        match change:
-            case Unchanged():
-                pass
-            case FewRows() | ManyRows():
-                changes[read.view] = change
-            case Reinitialize(code, reason):
-                return _everything(job, Choice("reinitialize", code, f"{read.name}: {reason}"), program)
+    assert job.before is not None and stored is not None  # noqa: S101  else it would have to be full
+    changes = _changes(job, job.before, storage)
+    if isinstance(changes, Choice):
+        return _everything(job, changes, program)
     if not changes and not job.timed:
         return Nothing(Choice("no_data", "NO_CHANGE", "no row of its inputs changed"))
     if job.strategy == "full":
         return Everything(Choice("full", "FORCED", "refresh_strategy: full"), program)
-    if program is None:
-        assert isinstance(query, FullOnly)  # noqa: S101
+    if isinstance(query, FullOnly):
         return _everything(job, Choice("full", query.code, query.reason), None)
-    if stored is not None and (odd := _other_columns(program, stored)) is not None:
+    if (odd := _other_columns(query, stored)) is not None:
         return _everything(job, Choice("reinitialize", "COLUMNS_CHANGED", odd), program)
-    return ByKeys(program, changes, job.before)
+    return ByKeys(query, changes, job.before)
+
+
+def _changes(
+    job: RefreshJob, before: RefreshedFrom, storage: Storage | None
+) -> Mapping[str, FewRows | ManyRows] | Choice:
+    """The changed rows of each input, by its view; a choice where nobody can tell them."""
+    changes: dict[str, FewRows | ManyRows] = {}
+    for read in job.reads:
+        match _change(read, before, storage):
+            case Unchanged():
+                pass
+            case FewRows() | ManyRows() as change:
+                changes[read.view] = change
+            case Reinitialize(code, reason):
+                return Choice("reinitialize", code, f"{read.name}: {reason}")
+    return changes
 
 
 def _everything(job: RefreshJob, choice: Choice, program: Incremental | None) -> Everything:
@@ -152,7 +161,10 @@ def columns_of(read: InputRead, storage: Storage | None) -> Mapping[str, str] | 
     if table is None:
         return None
     fields = json.loads(table.schema_json)["fields"]
-    return {field["name"]: spark_type(field["type"]) for field in fields}
+    ours = read.pin.generation is not None
+    return {
+        field["name"]: spark_type(field["type"]) for field in fields if not (ours and field["name"].startswith(HIDDEN))
+    }
 
 
 def _other_columns(program: Incremental, stored: TableSnapshot) -> str | None:

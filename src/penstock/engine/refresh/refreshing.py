@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from penstock.engine.log.snapshot import snapshot
 from penstock.engine.log.storage import Storage
-from penstock.engine.refresh.change_views import rows_as_view, show_changes
+from penstock.engine.refresh.change_views import ChangeViews, rows_as_view
 from penstock.engine.refresh.changes import ByKeys, Everything, Nothing, plan_refresh
 from penstock.engine.refresh.holding_files import holding
 from penstock.engine.rows.columns import fits, fitted, target_schema
@@ -137,7 +137,10 @@ class _Refreshing:
         assert stored is not None  # noqa: S101
         reader = Reader(self.spark, self.storage)
         planned = self._show(reader)
-        show_changes(self.spark, reader, job.reads, plan.changes, plan.before, program.reads_old)
+        views = ChangeViews(self.spark, reader, {read.view: read for read in job.reads})
+        views.show(plan.changes)
+        for view in program.reads_old:
+            views.show_old(view, plan.before)
         sql = program.keys(frozenset(plan.changes), plan.before.now, job.now)
         keys = None if sql is None else self._keys(sql)
         if isinstance(keys, Choice):

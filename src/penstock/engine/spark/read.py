@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _PADDED = re.compile(r'"__CHAR_VARCHAR_TYPE_STRING"\s*:\s*"[^"]*\bchar\(')
 _PATTERN = re.compile(r"[{}\[\]*?\\]")
+HIDDEN = "__penstock_"
+"""So begin columns of our tables that nobody is shown: keys that the query does not select."""
 MOST_FILES = 2000
 MOST_FILES_AFAR = 200
 """Spark looks at every path it is given, one by one; beyond so many its Delta reader is quicker."""
@@ -82,6 +84,8 @@ class Reader:
         else:
             schema = plain_schema(snapshot.schema_json)
             frame = through_parquet(self._spark, snapshot.location, schema, planned.files, snapshot.partition_columns)
+        if read.pin.generation is not None and (hidden := [c for c in frame.columns if c.startswith(HIDDEN)]):
+            frame = frame.drop(*hidden)
         if read.window is None or read.position is None:
             return frame
         field = position_field(snapshot.schema_json if snapshot else frame.schema.json(), read.position)
