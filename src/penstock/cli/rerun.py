@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.runtime.redo.invalidate import Report
     from penstock.runtime.redo.rerun import Rerun
     from penstock.values.intervals import IntervalSet
-    from penstock.values.models import IntervalModel, Model
+    from penstock.values.models import DynamicModel, IntervalModel, Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +69,18 @@ class Invalidating:
 
 def rerun(options: Options, name: str, asked: Rerunning) -> None:
     from penstock.runtime.place.workspace import open_workspace
-    from penstock.values.models import IntervalModel
+    from penstock.values.models import DynamicModel, Source
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         model = workspace.project.graph.models[workspace.resolve(name)]
-        if not isinstance(model, IntervalModel):
+        if isinstance(model, Source):
             raise UsageError(
                 f"{model.name} is a source: nothing is computed for it",
                 hint=f"penstock invalidate {model.name} recomputes its consumers",
             )
-        if asked.reset:
+        if isinstance(model, DynamicModel):
+            failed = _refresh(workspace, options, model, asked)
+        elif asked.reset:
             failed = _reset(workspace, options, model, asked)
         elif asked.failed:
             failed = _retry(workspace, options, model, asked)
@@ -86,6 +88,27 @@ def rerun(options: Options, name: str, asked: Rerunning) -> None:
             failed = _recompute(workspace, options, model, asked)
     if failed:
         raise typer.Exit(1)
+
+
+def _refresh(workspace: Workspace, options: Options, model: DynamicModel, asked: Rerunning) -> int:
+    """All rows of a dynamic table; with --failed what has changed since."""
+    from penstock.runtime.redo.rerun import refresh_again
+
+    for option, given in (("--from", asked.start), ("--to", asked.end), ("--where", asked.where)):
+        if given is not None:
+            raise UsageError(f"{model.name} is dynamic: it has no positions", hint=f"leave out {option}")
+    if asked.reset or asked.cascade == "eager":
+        option = "--reset" if asked.reset else "--cascade eager"
+        raise UsageError(
+            f"{model.name} is dynamic: {option} is for interval models",
+            hint=f"penstock rerun {model.name} computes all of its rows; consumers follow where rows change",
+        )
+    refresh_again(workspace, model, getpass.getuser(), failed=asked.failed)
+    followers = workspace.project.graph.descendants(model.name)
+    if not options.json:
+        show.line(f"{model.name}: {'what failed is tried again' if asked.failed else 'all of it is computed again'}")
+        _print_followers(followers)
+    return _do(workspace, options, (), (model.name, *followers), no_wait=asked.no_wait)
 
 
 def _recompute(workspace: Workspace, options: Options, model: IntervalModel, asked: Rerunning) -> int:
@@ -217,7 +240,7 @@ def _do(
     others = [process for process in live if planned and process.role in ("worker", "up")]
     if not no_wait and not others:
         names = (*(part.model for part in asked), *followers)
-        return work(workspace, workspace.interval_models(names), options.json, {"recompute": rows})
+        return work(workspace, workspace.built(names), options.json, {"recompute": rows})
     if options.json:
         show.print_json({"recompute": rows, "recorded": True})
     elif others:
@@ -242,11 +265,14 @@ def _print_recompute(workspace: Workspace, asked: Sequence[Recompute]) -> None:
     models = workspace.project.graph.models
     show.print_table(
         ("model", "chunks", "recomputed"),
-        (
-            (part.model, part.chunks, show.span([[p.start, p.end] for p in part.scope], models[part.model].axis))
-            for part in asked
-        ),
+        ((part.model, part.chunks, _places(models[part.model], part)) for part in asked),
     )
+
+
+def _places(model: Model, part: Recompute) -> str:
+    if model.axis is None:
+        return "all rows"
+    return show.span([[p.start, p.end] for p in part.scope], model.axis)
 
 
 def _print_followers(names: Sequence[str]) -> None:

@@ -156,12 +156,12 @@ def _open(options: Options) -> Iterator[Workspace]:
 def _steer(
     workspace: Workspace, options: Options, subjects: tuple[str, ...], act: Callable[[Workspace, str, str], str]
 ) -> None:
-    from penstock.values.models import IntervalModel
+    from penstock.values.models import Source
 
     actor = getpass.getuser()
     named = [subject if subject.isdigit() else workspace.resolve(subject) for subject in subjects]
     for name in named:
-        if not name.isdigit() and not isinstance(workspace.project.graph.models[name], IntervalModel):
+        if not name.isdigit() and isinstance(workspace.project.graph.models[name], Source):
             raise UsageError(f"{name} is a source: nothing is computed for it")
     said = [act(workspace, name, actor) for name in named]
     if options.json:

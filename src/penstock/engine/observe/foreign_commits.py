@@ -34,7 +34,7 @@ def foreign_commits(
     after_version: int,
     upto: int | None,
     *,
-    position: PositionColumn,
+    position: PositionColumn | None,
     storage: Storage | None = None,
 ) -> tuple[ForeignCommit, ...]:
     """The commits after a snapshot, oldest first. Files rewritten without a change of data are nothing."""
@@ -60,6 +60,6 @@ def _of_task(version: int, noted: Mapping[str, Any]) -> list[ForeignCommit]:
     return [ForeignCommit(version, "WRITE", scope, UUID(noted["task"]), is_reset=bool(noted.get("reset")))]
 
 
-def _touched(location: str, position: PositionColumn, version: int, storage: Storage | None) -> IntervalSet:
+def _touched(location: str, position: PositionColumn | None, version: int, storage: Storage | None) -> IntervalSet:
     """Where rows came or went with a commit; nothing when it only arranged rows anew."""
     return changes.log_changes(location, position, version - 1, version, storage=storage).ranges

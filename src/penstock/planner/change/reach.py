@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from penstock.planner.change.consumers import affected, positioned
 from penstock.planner.readiness.grid import Grid
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
-from penstock.values.models import Graph, IntervalModel
+from penstock.values.models import Graph, IntervalModel, Model
 from penstock.values.records import StateView
 
 
@@ -29,10 +29,15 @@ class Recompute:
 def recompute(graph: Graph, scopes: Mapping[str, IntervalSet]) -> tuple[Recompute, ...]:
     """By model, parents before children; those with nothing to do are left out."""
     return tuple(
-        Recompute(name, scopes[name], chunk_count(graph.interval_model(name), scopes[name]))
+        Recompute(name, scopes[name], _chunks(graph.models[name], scopes[name]))
         for name in graph.models
         if scopes.get(name)
     )
+
+
+def _chunks(model: Model, scope: IntervalSet) -> int:
+    """A table without positions is computed as one."""
+    return chunk_count(model, scope) if isinstance(model, IntervalModel) else 1
 
 
 def chunk_count(model: IntervalModel, scope: IntervalSet) -> int:

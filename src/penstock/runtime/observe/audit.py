@@ -19,7 +19,7 @@ from penstock.state.progress.generations import Generations
 from penstock.state.progress.invalidations import Invalidations
 from penstock.state.views import Views
 from penstock.values.intervals import EVERYTHING, IntervalSet
-from penstock.values.models import IntervalModel
+from penstock.values.models import DynamicModel, IntervalModel, Source
 from penstock.values.records import Generation, StateView
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class AuditState(Protocol):
 class OwnTable:
     """A table of ours, and what is known of it."""
 
-    model: IntervalModel
+    model: IntervalModel | DynamicModel
     generation: Generation
     accepted: int
 
@@ -113,7 +113,9 @@ def own_tables(resolver: TableResolver, views: Views, view: StateView) -> Iterat
         if time.monotonic() - read_at > KNOWN_SECONDS:
             view, read_at = views.whole(), time.monotonic()
         model, generation = resolver.graph.models.get(name), view.working.get(name)
-        if isinstance(model, IntervalModel) and generation is not None and generation.accepted_snapshot is not None:
+        if model is None or isinstance(model, Source):
+            continue
+        if generation is not None and generation.accepted_snapshot is not None:
             yield OwnTable(model, generation, generation.accepted_snapshot)
 
 
@@ -178,7 +180,7 @@ def _look(resolver: TableResolver, own: OwnTable) -> TableSeen:
         return TableSeen(own, None, -1)
     latest, table_id = table.version(), str(table.metadata().id)
     column = position_column(own.model)
-    if latest < own.accepted or latest == own.accepted == audited or column is None:
+    if latest < own.accepted or latest == own.accepted == audited:
         return TableSeen(own, table_id, latest)
     from penstock.engine.observe.foreign_commits import foreign_commits
 
@@ -220,7 +222,7 @@ def _judge(resolver: TableResolver, state: AuditState, seen: TableSeen) -> Evict
     pending = unadopted(commits, owned)
     if not commits and accepted < latest:
         state.generations.accept_snapshot(generation.no, accepted, latest)
-    elif strays and not pending:
+    elif strays and not pending and isinstance(model, IntervalModel):
         scope = IntervalSet.of(part for commit in strays for part in commit.scope) - generation.covered
         return Eviction(model, generation, scope, tuple(commit.version for commit in strays), latest, tuple(asked))
     elif not pending or latest == accepted:
@@ -231,7 +233,9 @@ def _judge(resolver: TableResolver, state: AuditState, seen: TableSeen) -> Evict
     return None  # else a task of ours is just being accepted; the next look goes on here
 
 
-def _repaired(model: IntervalModel, scope: IntervalSet) -> str:
+def _repaired(model: IntervalModel | DynamicModel, scope: IntervalSet) -> str:
+    if isinstance(model, DynamicModel):
+        return "all of it is computed again"
     keeps = model.unique_key and model.on_retract != "retract"
     return f"{spans(scope, model.axis)} {'gets its missing rows; other rows are kept' if keeps else 'is recomputed'}"
 
@@ -322,7 +326,9 @@ def _is_stray(commit: ForeignCommit, covered: IntervalSet) -> bool:
     return commit.task is None and commit.scope != EVERYTHING and bool(commit.scope - covered)
 
 
-def _lost(state: AuditState, model: IntervalModel, generation: Generation, accepted: int, reason: str) -> str:
+def _lost(
+    state: AuditState, model: IntervalModel | DynamicModel, generation: Generation, accepted: int, reason: str
+) -> str:
     key = f"gone:{generation.id}:{generation.accepted_snapshot}:{generation.epoch}"
     state.invalidations.invalidate(
         model.name, generation.covered, reason, "audit", key=key, rows_unknown=True, cause="audit"

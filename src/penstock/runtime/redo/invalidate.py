@@ -14,7 +14,7 @@ from penstock.planner.readiness.words import spans
 from penstock.runtime.observe.sources import Observer, SourceObservation, keep
 from penstock.runtime.place.workspace import Workspace, applied
 from penstock.runtime.redo.matching import condition, matching
-from penstock.values.intervals import EVERYTHING, IntervalSet
+from penstock.values.intervals import EVERYTHING, NOTHING, IntervalSet
 from penstock.values.models import IntervalModel, Model, Source
 from penstock.values.models.axis import SECOND
 from penstock.values.records import ConsumerImpact, StateView
@@ -63,11 +63,15 @@ def report(workspace: Workspace, table: Model, within: IntervalSet | None, where
     ranges = _ranges(workspace, table, view, within, row_filter)
     change = _input_change(workspace, table, ranges, words.key)
     graph = workspace.project.graph
-    readers = tuple(name for name in graph.children(table.name) if isinstance(graph.models[name], IntervalModel))
+    readers = graph.children(table.name)
     reach = {}
     for name in readers:
-        model = graph.interval_model(name)
-        if reached := affected(model, table, ranges) - gone(graph, view, model):
+        model = graph.models[name]
+        if isinstance(model, IntervalModel):
+            reached = affected(model, table, ranges) - gone(graph, view, model)
+        else:
+            reached = EVERYTHING if ranges else NOTHING
+        if reached:
             reach[name] = reached
     impact = workspace.state.events.ask_consumers(
         change, ranges, reach, words.reason, words.actor, key=words.key, row_filter=row_filter, keep=False
@@ -110,7 +114,10 @@ def _same(table: Model, ranges: IntervalSet, row_filter: str | None, words: Word
 
 def _whole(workspace: Workspace, view: StateView, name: str, scope: IntervalSet) -> IntervalSet:
     """The whole cells that are computed as one; what is only under way has none yet."""
-    cells = scope.outward(Grid.of(workspace.project.graph.interval_model(name).interval).cell)
+    model = workspace.project.graph.models[name]
+    if not isinstance(model, IntervalModel):
+        return scope
+    cells = scope.outward(Grid.of(model.interval).cell)
     return (cells & covered(view, name)) | scope
 
 

@@ -10,8 +10,8 @@ from penstock.planner.change.reach import Recompute, carried, covered, gone, rec
 from penstock.planner.readiness.grid import Grid
 from penstock.runtime.place.workspace import Workspace, applied
 from penstock.runtime.redo.matching import condition, matching
-from penstock.values.intervals import MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
-from penstock.values.models import IntervalModel
+from penstock.values.intervals import EVERYTHING, MAX_POSITION, MIN_POSITION, NOTHING, IntervalSet
+from penstock.values.models import DynamicModel, IntervalModel
 from penstock.values.models.axis import shown
 from penstock.values.records import StateView
 
@@ -121,3 +121,16 @@ def _held(view: StateView, model: IntervalModel) -> str:
     held = covered(view, model.name)
     first, last = held.first, held.end
     return "nothing" if first is None or last is None else f"{shown(first, model.axis)} .. {shown(last, model.axis)}"
+
+
+def refresh_again(workspace: Workspace, model: DynamicModel, actor: str, *, failed: bool) -> None:
+    """Compute all rows of a dynamic table again, or with `failed` let it be refreshed although that failed before."""
+    view = workspace.state.views.whole()
+    applied(workspace, view)
+    generation = view.working.get(model.name)
+    workspace.state.control.clear_holds(model.name)
+    workspace.state.control.go_on_all([model.name])
+    if not failed and generation is not None and generation.covered:
+        workspace.state.invalidations.invalidate(
+            model.name, EVERYTHING, "rerun", actor, rows_unknown=True, cause="rerun"
+        )
