@@ -241,8 +241,7 @@ ELSEWHERE = {
     "engine/spark/query_rules.py": {"date"},  # what a sequence in a query counts
     # how Arrow lays values out in memory, whatever they mean
     "engine/rows/flat.py": {"is_floating", "is_boolean", "is_string", "is_binary", "is_integer"},
-    "engine/rows/hints.py": {"is_string", "is_binary", "is_boolean", "is_decimal", "is_temporal"},
-    "engine/rows/runs.py": {"is_integer", "is_temporal"},
+    "engine/rows/hints.py": {"is_string", "is_binary", "is_boolean", "is_integer", "is_temporal", "is_interval"},
     "engine/values/arrow_positions.py": {"is_integer"},
 }
 
