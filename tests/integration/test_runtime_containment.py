@@ -314,7 +314,7 @@ def test_a_model_that_cannot_be_planned_fails_alone(trial: Deployment, monkeypat
     assert resident.error is None
 
 
-def test_a_rebuilt_table_that_cannot_be_judged_waits_and_planning_goes_on(
+def test_a_rebuilt_table_that_cannot_be_compared_waits_and_planning_goes_on(
     trial: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two_families(trial)

@@ -559,7 +559,7 @@ def audits(trial: Deployment) -> int:
 
 
 def begun(watch: Watch) -> Iterator[Audited]:
-    """An audit whose looks are over and of which nothing was judged."""
+    """An audit whose looks are over and of which nothing followed."""
     audit = watch.audit()
     next(audit)
     watch.wait()
@@ -571,7 +571,7 @@ def overwritten(trial: Deployment, times: int = 1) -> None:
         commit(trial.place("copy"), {"n": [3], "value": [99]})
 
 
-def test_a_look_that_an_earlier_audit_left_behind_is_not_judged(trial: Deployment, watch: Watch) -> None:
+def test_a_look_that_an_earlier_audit_left_behind_has_no_effect(trial: Deployment, watch: Watch) -> None:
     trial.run()
     overwritten(trial, times=5)
     begun(watch)  # and nobody asks it again, as when the database is away
@@ -584,7 +584,7 @@ def test_a_look_that_an_earlier_audit_left_behind_is_not_judged(trial: Deploymen
     assert audits(trial) == known + 1
 
 
-def test_a_look_at_a_table_that_was_made_anew_since_is_not_judged(trial: Deployment, watch: Watch) -> None:
+def test_a_look_at_a_table_that_was_made_anew_since_has_no_effect(trial: Deployment, watch: Watch) -> None:
     trial.run()
     overwritten(trial, times=5)
     late = begun(watch)
@@ -594,7 +594,7 @@ def test_a_look_at_a_table_that_was_made_anew_since_is_not_judged(trial: Deploym
     assert (snapshots(watch), audits(trial)) == (before, known)
 
 
-def test_control_without_a_second_look_at_what_is_accepted_it_is_judged(
+def test_control_without_a_second_look_at_what_is_accepted_it_has_one(
     trial: Deployment, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial.run()

@@ -100,7 +100,7 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
         "attempts.intend": lambda: state.attempts.intend(lease, {}, None, ""),
         "attempts.publishing": publish,
         "generations.accept_snapshot": lambda: state.generations.accept_snapshot(no, 1, 2),
-        "generations.judged": lambda: state.generations.judged(story.generation(), 1),
+        "generations.audited": lambda: state.generations.audited(story.generation(), 1),
         "generations.forget_table": lambda: state.generations.forget_table(no, 1),
         "invalidations.invalidate": lambda: state.invalidations.invalidate("core.a", scope, "", "reader"),
         "invalidations.invalidate_all": lambda: state.invalidations.invalidate_all({"core.a": scope}, "", "reader"),

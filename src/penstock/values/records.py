@@ -60,7 +60,7 @@ class GenerationHead:
     epoch: int
     accepted_snapshot: int | None
     audited_snapshot: int | None
-    """Every commit up to this one is ours, or was judged."""
+    """Every commit up to this one is ours, or was audited."""
     data_timestamp: datetime | None
 
 

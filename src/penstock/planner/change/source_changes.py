@@ -58,7 +58,7 @@ def replaced(known: SourceRecord, record: SourceRecord) -> bool:
     return both and (record.snapshot or 0) < (known.snapshot or 0)
 
 
-def judged(changes: LogChanges, expired_pos: int | None, read: IntervalSet) -> SourceChanges:
+def classified(changes: LogChanges, expired_pos: int | None, read: IntervalSet) -> SourceChanges:
     """Commit by commit, what changed and what expired; what was `read` of the source may tell them apart.
 
     Nothing below what has expired is a change: there is nothing left to compute it with.

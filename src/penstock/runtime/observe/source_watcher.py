@@ -24,8 +24,8 @@ from penstock.runtime.observe.audit import (
     AuditState,
     Eviction,
     OwnTable,
+    audit_table,
     evicted,
-    judge,
     look_or_error,
     own_tables,
     staged_or_error,
@@ -147,7 +147,7 @@ class BackgroundWatcher:
 
     def _audit_batch(self, resolver: TableResolver, state: AuditState, batch: Sequence[OwnTable]) -> Iterator[Audited]:
         def look(table: OwnTable) -> _Conclude:
-            return partial(judge, resolver, state, table, look_or_error(resolver, table))
+            return partial(audit_table, resolver, state, table, look_or_error(resolver, table))
 
         def stage(eviction: Eviction) -> _Conclude:
             return partial(evicted, resolver, state.generations, eviction, staged_or_error(resolver, eviction))

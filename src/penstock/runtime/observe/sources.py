@@ -26,8 +26,8 @@ from penstock.errors import SourceError
 from penstock.planner.change.source_changes import (
     SourceChanges,
     anybody_cares,
+    classified,
     consumed,
-    judged,
     lowered,
     newest,
     replaced,
@@ -193,7 +193,7 @@ class Observer:
         changes = source_log(source.format).changes(
             location, column, after, record.snapshot, consumed=read, storage=self.resolver.storage
         )
-        return judged(changes, record.expired_pos, read)
+        return classified(changes, record.expired_pos, read)
 
     def _fed(self, source: Source, after: int, record: SourceRecord, view: StateView) -> SourceChanges:
         """The same by the change feed of a table that only Spark can read; without one nobody knows."""
@@ -208,7 +208,7 @@ class Observer:
             except SourceError as error:  # the feed was off for a while, or its files are gone
                 log("change_feed_failed", "warning", model=source.name, error=error.message)
             else:
-                return judged(changes, expired_pos, read)
+                return classified(changes, expired_pos, read)
         if source.recheck is not None:
             return SourceChanges(newest(source, graph, view, source.recheck), expired_pos)
         return SourceChanges(Changed(EVERYTHING), expired_pos)

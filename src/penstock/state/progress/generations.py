@@ -35,13 +35,13 @@ class Generations:
         """Serve a newer snapshot that holds the same rows, unless somebody published meanwhile."""
         self._database.run("accept_same_rows", generation=generation, expected=expected, snapshot=snapshot)
 
-    def judged(self, generation: GenerationHead, snapshot: int) -> None:
-        """Every commit up to `snapshot` was looked at, and what somebody else changed was invalidated.
+    def audited(self, generation: GenerationHead, snapshot: int) -> None:
+        """Every commit up to `snapshot` was looked at, and what other programs changed was invalidated.
 
-        Unless somebody published or judged since `generation` was read: the table may be another one by now.
+        Unless there was a publication or an audit since `generation` was read: the table may be another one by now.
         """
         self._database.run(
-            "judged",
+            "audited",
             generation=generation.no,
             accepted=generation.accepted_snapshot,
             audited=generation.audited_snapshot,

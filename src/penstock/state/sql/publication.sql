@@ -22,7 +22,7 @@ where t.generation = %(generation)s and i.cause = 'audit' and t.remaining && %(r
 select coalesce(intent_at, started_at) from attempt where task = %(task)s and n = %(attempt)s;
 
 -- name: accept_snapshot
--- An adopted commit may be older than what was accepted since. A commit of somebody else below ours is still to be judged.
+-- An adopted commit may be older than what was accepted since. A foreign commit below ours is still to be audited.
 update generation
 set accepted_snapshot = greatest(accepted_snapshot, %(snapshot)s::bigint),
   audited_snapshot = case
