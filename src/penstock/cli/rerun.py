@@ -147,7 +147,7 @@ def invalidate(options: Options, name: str, asked: Invalidating) -> None:
     from penstock.runtime.redo.invalidate import Words, record, report
 
     if not asked.reason.strip():
-        raise UsageError("--reason says nothing", hint="people will read it in penstock explain")
+        raise UsageError("--reason says nothing", hint="penstock explain shows it")
     words = Words(asked.reason.strip(), getpass.getuser(), asked.key)
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         table = workspace.project.graph.models[workspace.resolve(name)]
