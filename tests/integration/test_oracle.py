@@ -256,7 +256,7 @@ class TestMemoryObserver:
         assert (record.min_pos, record.end_pos, record.snapshot, record.rows) == (3, 10, 0, 2)
         assert not changed
 
-    def test_rows_above_are_news_and_rows_below_are_changes(self, trial: Trial) -> None:
+    def test_rows_above_are_new_and_rows_below_are_changes(self, trial: Trial) -> None:
         trial.land(3, 9)
         first, _ = self.observed(trial, unknown("raw.numbers"))
         trial.land(1, 9, 12)

@@ -489,7 +489,7 @@ def test_a_commit_that_was_still_to_be_adopted_is_audited_when_its_task_is_gone(
     assert trial.rows("child") == [(n, value + 1) for n, value in wanted]
 
 
-def test_without_that_its_rows_are_news_to_nobody(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_that_no_consumer_computes_with_its_rows(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: everything up to the newest commit counts as audited."""
     monkeypatch.setattr(runtime_audit, "unadopted", lambda *_: [])
     with pytest.raises(AssertionError):

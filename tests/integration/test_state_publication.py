@@ -123,7 +123,7 @@ def test_a_commit_outside_of_its_task_is_refused(story: Story) -> None:
     assert story.covered() == NOTHING
 
 
-def test_equal_rows_make_progress_and_no_news(story: Story) -> None:
+def test_equal_rows_make_progress_and_no_event(story: Story) -> None:
     lease = story.lease((0, 10))
     story.publish(lease, changed=False)
     assert story.covered() == ranges((0, 10))
@@ -318,7 +318,7 @@ def told(story: Story) -> list[object]:
     return [ranges for (ranges,) in story.execute("select ranges::text from event order by no")]
 
 
-def test_rows_that_equal_those_of_a_commit_nobody_accepted_are_news_to_consumers(
+def test_rows_that_equal_those_of_a_commit_that_was_not_accepted_are_new_to_consumers(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task was cancelled right after its Delta commit: what comes next equals it, but consumers read the old rows."""
@@ -333,7 +333,7 @@ def test_rows_that_equal_those_of_a_commit_nobody_accepted_are_news_to_consumers
     assert told(story) == [*before, "{[0,10)}"], "without that rule nobody hears of it"
 
 
-def test_equal_rows_are_news_where_a_commit_was_found_that_nobody_accepted(story: Story) -> None:
+def test_equal_rows_are_a_change_where_a_commit_was_found_that_was_not_accepted(story: Story) -> None:
     """Others may have published since, so that the numbers tell nothing any more."""
     story.build((0, 10), snapshot=1)
     story.state.invalidations.invalidate(

@@ -148,7 +148,7 @@ def reader(story: Story, empty_schema: str, role: str, reader_dsn: str) -> Itera
 
 @pytest.fixture
 def lease(story: Story) -> Lease:
-    """Some work done, some under way, some news, a worker, and a model that is suspended."""
+    """Some work done, some under way, some events, a worker, and a model that is suspended."""
     story.connect().workers.register("w", {"role": "worker"})
     done = story.build((0, 10))
     story.state.invalidations.invalidate("core.a", ranges((0, 5)), "wrong", "me")

@@ -27,7 +27,7 @@ class MemoryObserver:
 
     engine: MemoryEngine
     late_only: bool = True
-    """Rows above everything ever seen are news, not changes; an optional input needs to hear of them all the same."""
+    """Rows above everything ever seen are new, not changed; consumers of an optional input are marked all the same."""
 
     def periods(self, resolver: TableResolver, view: StateView) -> dict[str, float]:
         return scan_periods(resolver)
