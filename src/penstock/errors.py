@@ -126,7 +126,7 @@ class BusyError(ConflictError):
 
 
 class LeaseLostError(AttemptError):
-    """Somebody else owns the task now: stop, write nothing."""
+    """Another worker owns the task now: stop, write nothing."""
 
     error_class = "lost"
 

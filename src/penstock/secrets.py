@@ -1,4 +1,4 @@
-"""Which values must nobody read, wherever a text goes?"""
+"""Which values must not be shown, wherever a text goes?"""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class _Check:
                 self._classify(record, verification)
 
     def find_strays(self, outside: IntervalSet, verification: ModelVerification) -> None:
-        """Rows where nothing was ever computed: somebody else wrote them."""
+        """Rows where nothing was ever computed: another program wrote them."""
         pin = Pin(self.generation.location, self.snapshot, None, str(self.generation.id))
         strays = self.workspace.engine.questions.count_rows(
             self.workspace.resolver.reading("", self.model.name, pin, outside)

@@ -212,7 +212,7 @@ def _do(
     """Work on what was recorded, unless others will; how many tasks failed for good."""
     rows = [part.row for part in asked]
     live = workspace.state.workers.alive()
-    # workers alone do nothing about it: somebody has to plan it first
+    # workers alone do nothing about it: a scheduler has to plan it first
     planned = any(process.role in ("scheduler", "up") for process in live)
     others = [process for process in live if planned and process.role in ("worker", "up")]
     if not no_wait and not others:

@@ -125,7 +125,7 @@ def _ending(session: Session, attempt: Attempt, limits: Limits) -> Iterator[None
             ) from error
         raise
     except UsageError:
-        session.cancel(attempt.group)  # what it began would go on for nobody
+        session.cancel(attempt.group)  # nothing reads its result any more
         raise
     finally:
         force.cancel()

@@ -1,4 +1,4 @@
-"""May this query be run for anybody who asks?"""
+"""Is this query harmless, whoever typed it: one SELECT that runs no program and reads only the given views?"""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class _Rules:
             self._check_inline(node)
 
     def _check_inline(self, table: JavaObject) -> None:
-        """VALUES are computed while they are analysed, before anybody can tell how large they get."""
+        """VALUES are computed while they are analysed, before their size can be checked."""
         waiting = list(_each(table.expressions()))
         while waiting:
             node = waiting.pop()

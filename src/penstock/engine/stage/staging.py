@@ -1,4 +1,4 @@
-"""How are an attempt's rows computed and written where nobody sees them yet?"""
+"""How are an attempt's rows computed, and written as files that no commit names yet?"""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def restage(session: Session, job: Job, staged: Staged, step: Step, storage: Sto
             files = (*again.files, *again.kept)
             step("written")
         else:
-            # what the chunks held once says nothing about a table that somebody else has changed
+            # what the chunks held once says nothing about a table that was changed since
             compared = chunks.staged_chunks(
                 attempt.spark, job, head, target, files=staged.files, seen=None, stored={}, storage=storage
             )

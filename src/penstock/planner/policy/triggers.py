@@ -27,7 +27,7 @@ class _Own:
     paused: bool
     suspended: bool
     seen: tuple[Generation | None, Work | None] = field(compare=False, repr=False)
-    """What the database told: as long as it tells the same objects, nothing of this has changed."""
+    """What was read from the database: while these are the same objects, nothing of this has changed."""
 
 
 @dataclass(slots=True)

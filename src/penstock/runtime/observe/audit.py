@@ -1,4 +1,4 @@
-"""Has anybody else written to our tables?"""
+"""Which commits of other programs are in our tables, and what follows from them?"""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def unseen_commits(resolver: TableResolver, generations: Generations, table: Own
 
 
 def _audit_table(resolver: TableResolver, state: AuditState, seen: TableSeen) -> Eviction | str | None:
-    """Rows that no chunk accounts for; what chunks account for is asked for again, which is told once."""
+    """Rows that no chunk accounts for; what chunks account for is invalidated, which is reported once."""
     model, accepted = seen.table.model, seen.table.accepted
     latest, commits = seen.latest, seen.commits
     if latest == accepted == seen.table.generation.audited_snapshot:

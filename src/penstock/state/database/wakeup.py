@@ -1,4 +1,4 @@
-"""Has anybody changed something?"""
+"""Has the database changed since the last look?"""
 
 from __future__ import annotations
 
