@@ -182,7 +182,7 @@ def test_an_attempt_that_dies_anywhere_leaves_nothing_wrong(trial: Trial, label:
     assert trial.violations() == []
 
 
-def test_rows_that_somebody_changed_are_seen_and_mended(built: Trial) -> None:
+def test_rows_that_another_program_changed_are_seen_and_repaired(built: Trial) -> None:
     place = built.place("copy")
     built.engine.replace_rows(place, ranges((5, 6)), [{"n": 5, "value": -1}])
     assert built.violations() == []  # what is served is the snapshot we accepted
@@ -213,7 +213,7 @@ def test_a_served_snapshot_that_is_gone_is_seen(built: Trial) -> None:
     assert gone.startswith("t.totals: what is served is gone")
 
 
-def test_a_change_that_nobody_was_told_of_is_seen(built: Trial) -> None:
+def test_a_change_without_an_event_is_seen(built: Trial) -> None:
     built.land(13)
     view = built.state.views.whole()
     for observation in MemoryObserver(built.engine).look(built.resolver, ["raw.numbers"], view):

@@ -602,7 +602,7 @@ def test_damage_to_a_commit_that_is_adopted_afterwards_is_repaired(trial: Deploy
     assert trial.rows("copy") == newest(trial, "copy") == [(n, n * 7 + (n == 5)) for n in range(40)]
 
 
-def test_a_table_that_nobody_wrote_to_is_not_opened(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_without_new_commits_is_not_opened(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     open_table = runtime_audit.open_table
 

@@ -250,7 +250,9 @@ def test_a_late_row_after_retention_does_not_make_it_a_delete_and_a_restore_undo
     )
 
 
-def test_rows_that_come_below_what_has_expired_are_counted_and_told_and_nothing_is_computed(copied: Deployment) -> None:
+def test_rows_that_come_below_what_has_expired_are_counted_and_reported_and_nothing_is_computed(
+    copied: Deployment,
+) -> None:
     DeltaTable(str(copied.landing("numbers"))).delete("n < 50")
     copied.run()
     assert source(copied).expired_pos == 50

@@ -186,7 +186,7 @@ def test_taking_out_foreign_rows_stops_no_planning_while_the_table_does_not_answ
 
 
 @pytest.mark.parametrize("what", ["table", "source"])
-def test_what_does_not_answer_for_long_is_told(
+def test_what_does_not_answer_for_long_is_reported(
     trial: Deployment, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     trial.write("penstock.yml", (trial.root / "penstock.yml").read_text() + "scheduler: {sweep: 1s}\n")
@@ -326,7 +326,7 @@ def waiting_eyes(environ: dict[str, str]) -> TableWatcher:
     return Waiting(environ)
 
 
-def test_what_hangs_is_told_once_and_costs_no_place() -> None:
+def test_what_hangs_is_reported_once_and_costs_no_place() -> None:
     pool, gate, done = Pool[str](1, 0.05), threading.Event(), threading.Event()
     threads: list[threading.Thread] = []
 

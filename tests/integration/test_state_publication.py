@@ -308,7 +308,7 @@ def test_a_commit_of_another_program_below_ours_is_still_to_be_audited(story: St
     assert snapshots(story) == (5, 5)
 
 
-def test_equal_rows_do_not_hide_a_commit_of_somebody_else(story: Story) -> None:
+def test_equal_rows_do_not_hide_a_commit_of_another_program(story: Story) -> None:
     story.build((0, 10), snapshot=1)
     story.publish(story.lease((0, 10)), snapshot=2, changed=False)
     assert snapshots(story) == (2, 1)

@@ -88,7 +88,7 @@ def test_where_a_source_begins_to_have_lost_its_rows_is_kept(story: Story) -> No
 # why, and how many rows
 
 
-def test_what_was_told_is_summed_up_for_the_positions_that_somebody_asks_about(story: Story) -> None:
+def test_counts_of_changed_rows_are_summed_up_for_the_positions_asked_about(story: Story) -> None:
     begun(story)
     rows = ((Interval(3, 4), 20), (Interval(5, 6), 1), (Interval(12, 13), 7))
     observed(story, 2, Changed(ranges((3, 4), (5, 6), (12, 13)), rows))

@@ -161,7 +161,7 @@ def lease(story: Story) -> Lease:
     return done
 
 
-def test_a_reader_is_told_the_same_as_the_owner(story: Story, lease: Lease, reader: State) -> None:
+def test_a_reader_sees_the_same_as_the_owner(story: Story, lease: Lease, reader: State) -> None:
     asked, told = reads(reader, lease, story), reads(story.state, lease, story)
     assert {name: ask() for name, ask in asked.items()} == {name: ask() for name, ask in told.items()}
     with psycopg.connect(reader.database._dsn) as connection:

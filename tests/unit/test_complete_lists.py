@@ -61,7 +61,7 @@ def test_every_model_type_has_keys_and_can_be_kept() -> None:
 
 
 @pytest.mark.parametrize("key", sorted(BY_NAME.keys() - _UNREAD))
-def test_every_key_of_a_model_is_read_by_somebody(key: str) -> None:
+def test_every_key_of_a_model_is_read(key: str) -> None:
     """One that is declared and forgotten would be accepted and ignored."""
     project = files("penstock.project")
     texts = [(project / f"{name}.py").read_text() for name in ("build", "drafts", "link")]
