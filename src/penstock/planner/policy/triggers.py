@@ -109,7 +109,7 @@ def _undone(before: _Own | None, now: _Own) -> bool:
 
 
 def _scheduled(model: IntervalModel, lane: Lane) -> bool:
-    """A lane with a cadence of its own: news of sources alone does not set it off."""
+    """A lane with a cadence of its own: changes of sources alone do not start it."""
     return model.schedules.of(lane) is not None
 
 
