@@ -232,7 +232,7 @@ def _template_context(
         databases=project.settings.databases,
         env=model.env,
         vars=project.settings.vars,
-        stand_ins=model.stand_ins if isinstance(model, IntervalModel) else {},
+        stand_ins={} if isinstance(model, Source) else model.stand_ins,
     )
 
 

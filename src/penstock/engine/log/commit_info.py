@@ -31,7 +31,7 @@ def note(commit: LogCommit) -> Mapping[str, Any] | None:
 
 
 def of_attempt(job: Job, chunks: Sequence[StagedChunk]) -> Note:
-    """Enough to adopt the commit, should nobody else remember it."""
+    """Enough to adopt the commit if the database has no record of it."""
     return {
         **_of_table(job.task, job.model, job.generation),
         "attempt": job.attempt,
