@@ -97,7 +97,7 @@ class LogCommit:
 
 
 def open_table(location: str, *, version: int | None = None, storage: Storage | None = None) -> DeltaTable | None:
-    """A handle on one snapshot, the newest unless told; None when there is no table."""
+    """A handle on one snapshot, the newest by default; None when there is no table."""
     try:
         return DeltaTable(location, version=version, storage_options=options(storage))
     except (DeltaError, OSError) as error:

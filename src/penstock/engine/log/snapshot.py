@@ -30,7 +30,7 @@ def snapshot(
     version: int | None = None,
     storage: Storage | None = None,
 ) -> TableSnapshot | None:
-    """One snapshot with its live files, the newest unless told; None when there is no table."""
+    """One snapshot with its live files, the newest by default; None when there is no table."""
     table = open_table(location, version=version, storage=storage)
     return None if table is None else read(table, location, position)
 
