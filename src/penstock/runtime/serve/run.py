@@ -71,8 +71,8 @@ class Summary:
         number, before = self._failed.get(alike, (len(self.errors), NOTHING))
         scope = before | order.scope
         self._failed[alike] = number, scope
-        what = order.model if axis is None else f"{order.model} {spans(scope, axis)}"
-        self.errors[number : number + 1] = [f"{what}: {error}"]
+        what = "refresh" if axis is None else spans(scope, axis)
+        self.errors[number : number + 1] = [f"{order.model} {what}: {error}"]
 
 
 Built = IntervalModel | DynamicModel
@@ -247,14 +247,23 @@ class _Run:
 
     def _enqueue(self, view: StateView) -> int:
         observations = Observations(self._workspace.project.graph, view)
-        orders = tuple(order for model in self._models for order in self._orders(observations, model))
+        orders: list[Order] = []
+        away = view.paused | view.suspended.keys()
+        busy = {n for n, w in view.work.items() if w.running or (n not in away and w.queued + w.retrying)}
+        for model in self._models:
+            above = busy.intersection(self._workspace.project.graph.parents(model.name))
+            if above and isinstance(model, DynamicModel):
+                busy.add(model.name)  # refreshed once, when what it reads is done
+            elif planned := self._orders(observations, model):
+                orders += planned
+                busy.add(model.name)
         if not orders:
             return 0
         if any(order.lane != "refresh" for order in orders):  # whether a refresh needs Spark is known when it begins
             self._workspace.engine.session.begin()
         added = self._state.queue.enqueue(orders, {name: generation.no for name, generation in view.working.items()})
         if added:
-            self._progress.planned(orders)
+            self._progress.planned(tuple(orders))
         return added
 
     def _orders(self, observations: Observations, model: Built) -> list[Order]:
