@@ -51,12 +51,6 @@ class ChangedFiles:
     def bytes(self) -> int:
         return sum(file.size or 0 for file in self.all)
 
-    @property
-    def rows(self) -> int | None:
-        """How many rows changed at most; None: the log does not say."""
-        counts = [self.fed_rows, *(file.rows for file in (*self.came, *self.went))]
-        return None if None in counts else sum(count or 0 for count in counts)
-
 
 _Key = tuple[str, DeletionVector | None]
 

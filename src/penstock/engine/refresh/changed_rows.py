@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.log.storage import Storage
 from penstock.engine.refresh.change_log import ChangeLog, change_log
+from penstock.engine.refresh.change_size import ChangeSize, size_of
 from penstock.engine.refresh.changed_files import ChangedFile, ChangedFiles
 from penstock.engine.refresh.compared_columns import difference, wanted_columns
 from penstock.engine.refresh.reinitialize import CannotTell, Reinitialize
@@ -43,6 +44,7 @@ class ManyRows:
 
     files: ChangedFiles
     columns: tuple[str, ...]
+    size: ChangeSize
     reason: str
 
     @property
@@ -68,8 +70,21 @@ def changed_rows(
     Without `columns` in all of them; rows that are equal in the given ones are equal. Files are read up to so many
     bytes, and none when the log tells that no row changed.
     """
+    log = change_log(location, table_id, after, upto, storage)
+    if isinstance(log, Reinitialize):
+        return log
+    return rows_of(log, columns=columns, most_bytes=most_bytes, storage=storage)
+
+
+def rows_of(
+    log: ChangeLog,
+    *,
+    columns: Collection[str] | None = None,
+    most_bytes: int = MOST_BYTES,
+    storage: Storage | None = None,
+) -> ChangedRows:
+    """The same of a log that was read already."""
     try:
-        log = change_log(location, table_id, after, upto, storage)
         return _rows(log, columns, most_bytes, storage)
     except CannotTell as finding:
         return finding.answer
@@ -85,11 +100,17 @@ def _rows(log: ChangeLog, columns: Collection[str] | None, most_bytes: int, stor
     if not log.files.all:
         return Unchanged("no commit changed a row" if log.stretch.after < log.stretch.upto else "the same snapshot")
     if log.files.bytes > most_bytes:
-        return ManyRows(log.files, tuple(wanted), f"{log.files.bytes} bytes of files, at most {most_bytes} are read")
-    return _read(log, wanted, most_bytes, storage)
+        why = f"{log.files.bytes} bytes of files, at most {most_bytes} are read"
+    else:
+        rows = _read(log, wanted, most_bytes, storage)
+        if not isinstance(rows, str):
+            return rows
+        why = rows
+    return ManyRows(log.files, tuple(wanted), size_of(log, storage), why)
 
 
-def _read(log: ChangeLog, wanted: list[str], most_bytes: int, storage: Storage | None) -> ChangedRows:
+def _read(log: ChangeLog, wanted: list[str], most_bytes: int, storage: Storage | None) -> Unchanged | FewRows | str:
+    """What they are, or why they cannot be read here."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -103,13 +124,13 @@ def _read(log: ChangeLog, wanted: list[str], most_bytes: int, storage: Storage |
         schema = arrow_schema(log.table, wanted)
         rows = in_turn(lambda most_held: _netted(files, schema, log.files, most_held))
     except TooManyRows:
-        return ManyRows(log.files, tuple(wanted), "more rows differ than memory is given for")
+        return "more rows differ than memory is given for"
     except NoRowsToRead as error:
         if isinstance(error.__cause__, FileNotFoundError):
             raise log.stretch.no_file(str(error)) from error
-        return ManyRows(log.files, tuple(wanted), f"Arrow does not understand {error}")
+        return f"Arrow does not understand {error}"
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        return ManyRows(log.files, tuple(wanted), f"Arrow does not understand the rows: {error}")
+        return f"Arrow does not understand the rows: {error}"
     if rows is None or not rows.num_rows:
         return Unchanged("the rows that came are equal to those that went")
     return FewRows(rows, inserts_only=pc.min(rows.column(WEIGHT)).as_py() > 0)
