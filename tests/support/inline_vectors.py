@@ -6,6 +6,7 @@ import json
 import struct
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 from zlib import crc32
 
@@ -18,12 +19,15 @@ def delete_by_vector(root: Path, added_by: int, version: int, rows: Iterable[int
 
     The vector is stored in the log; with `u` or `p` in a file, which the log names by a relative or an absolute path.
     """
-    log = root / "_delta_log"
-    lines = (log / f"{added_by:020d}.json").read_text().splitlines()
+    lines = (root / "_delta_log" / f"{added_by:020d}.json").read_text().splitlines()
     (add,) = [action["add"] for line in lines if "add" in (action := json.loads(line))]
-    remove = {"path": add["path"], "deletionTimestamp": 0, "dataChange": True}
-    if "deletionVector" in add:
-        remove["deletionVector"] = add["deletionVector"]
+    hide_rows(root, add, version, rows, stored=stored)
+
+
+def hide_rows(root: Path, add: dict[str, Any], version: int, rows: Iterable[int], *, stored: str = "i") -> None:
+    """A commit that hides exactly these rows of a live file, as the action that added it describes it."""
+    remove = {"path": add["path"], "deletionTimestamp": 0, "dataChange": True, "extendedFileMetadata": True}
+    remove |= {key: add[key] for key in ("partitionValues", "size", "deletionVector") if key in add}
     features = {"readerFeatures": _FEATURE, "writerFeatures": _FEATURE}
     actions = [
         {"commitInfo": {"operation": "DELETE"}},
@@ -31,7 +35,7 @@ def delete_by_vector(root: Path, added_by: int, version: int, rows: Iterable[int
         {"remove": remove},
         {"add": {**add, "dataChange": True, "deletionVector": _vector(root, sorted(rows), stored)}},
     ]
-    (log / f"{version:020d}.json").write_text("\n".join(json.dumps(action) for action in actions))
+    (root / "_delta_log" / f"{version:020d}.json").write_text("\n".join(json.dumps(action) for action in actions))
 
 
 def _vector(root: Path, rows: list[int], kind: str) -> dict[str, object]:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 MOST_COMMITS = 2000
-_READ_BY_CASTING = {"typeWidening", "typeWidening-preview"}
+_JUDGED_BY_COLUMN = {"typeWidening", "typeWidening-preview", "variantType", "variantType-preview"}
+"""Rows of columns that make no use of them look as usual; delta-rs also names some that no column uses."""
 _MAPPING = "delta.columnMapping.mode"
 
 
@@ -95,7 +96,7 @@ def _unreadable(table: DeltaTable) -> str | None:
     """Why a file of the table does not look as its schema says."""
     if _is_mapped(table.metadata().configuration):
         return "its columns are mapped"
-    unknown = set(table.protocol().reader_features or ()) - PLAIN_FEATURES - _READ_BY_CASTING
+    unknown = set(table.protocol().reader_features or ()) - PLAIN_FEATURES - _JUDGED_BY_COLUMN
     return f"the table feature {min(unknown)}" if unknown else None
 
 

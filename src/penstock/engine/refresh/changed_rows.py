@@ -12,6 +12,7 @@ from penstock.engine.refresh.change_size import ChangeSize, size_of
 from penstock.engine.refresh.changed_files import ChangedFile, ChangedFiles
 from penstock.engine.refresh.compared_columns import difference, wanted_columns
 from penstock.engine.refresh.reinitialize import CannotTell, Reinitialize
+from penstock.engine.values.schemas import shown, unknown_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,6 +98,9 @@ def _rows(log: ChangeLog, columns: Collection[str] | None, most_bytes: int, stor
     changed = difference(log.schemas, columns)
     if changed is not None:
         raise log.stretch.schema_changed(changed)
+    odd = next((odd for name in wanted if (odd := unknown_type(name, log.schemas[-1][name])) is not None), None)
+    if odd is not None:
+        raise log.stretch.not_readable(f"the column {odd[0]} is of type {shown(odd[1])}")
     if not log.files.all:
         return Unchanged("no commit changed a row" if log.stretch.after < log.stretch.upto else "the same snapshot")
     if log.files.bytes > most_bytes:
