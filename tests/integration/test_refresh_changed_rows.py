@@ -29,9 +29,9 @@ from hypothesis import strategies as st
 from inline_vectors import delete_by_vector, hide_rows
 
 from penstock.engine.log.handle import TableMissing, commits
-from penstock.engine.observe import change_rows, unequal_rows
+from penstock.engine.observe import unequal_rows
 from penstock.engine.refresh import change_log as change_log_module
-from penstock.engine.refresh import table_rows
+from penstock.engine.refresh import read_changes, table_rows
 from penstock.engine.refresh.change_log import ChangeLog, change_log
 from penstock.engine.refresh.change_size import ChangeSize, change_size
 from penstock.engine.refresh.changed_rows import ChangedRows, FewRows, ManyRows, Unchanged, changed_rows
@@ -692,7 +692,7 @@ def vectors_unread(root: str, vector: object, storage: None) -> pa.Array:
     ("place", "broken", "act"),
     [
         ((unequal_rows, "summed_rows"), gross, there_and_back),
-        ((change_rows, "add_feed"), only_new_images, update),
+        ((read_changes, "add_feed"), only_new_images, update),
         ((change_log_module, "commits"), from_the_first, update),
         ((change_log_module, "commits"), without_removals, delete_all),
         ((table_rows, "hidden_rows"), vectors_unread, lambda root: hidden(root, 0, {1})),
@@ -729,6 +729,20 @@ def test_more_than_may_be_read_is_left_to_spark(root: Path) -> None:
     assert all((root / file.path).is_file() and file.size and file.partition is not None for file in files)
     partitioned = bool(head(root).metadata().partition_columns)
     assert all(bool(file.partition) is partitioned for file in files)
+
+
+def test_of_wide_files_only_the_wanted_columns_count(tmp_path: Path) -> None:
+    wide = {"n": list(range(300)), "text": [f"{n * 7919:x}" * 50 for n in range(300)]}
+    write_deltalake(str(tmp_path), pa.table(wide))
+    write_deltalake(str(tmp_path), pa.table(wide).slice(0, 299), mode="overwrite")
+    size = change_size(str(tmp_path), str(head(tmp_path).metadata().id), 0, 1)
+    assert isinstance(size, ChangeSize)
+    most = size.bytes // 2
+    assert isinstance(changes(tmp_path, most_bytes=most), ManyRows)
+    assert told(changes(tmp_path, columns=["n"], most_bytes=most)) == {spelled([299]): -1}
+    answer = changes(tmp_path, columns=["text"], most_bytes=most)
+    assert isinstance(answer, ManyRows)
+    assert "bytes of columns" in answer.reason
 
 
 def test_rows_that_memory_has_no_room_for_are_left_to_spark(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

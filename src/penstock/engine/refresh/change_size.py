@@ -36,10 +36,10 @@ def change_size(
 ) -> ChangeSize | Reinitialize:
     """The size of the changes after one snapshot up to another, of the table with that id."""
     log = change_log(location, table_id, after, upto, storage)
-    return log if isinstance(log, Reinitialize) else size_of(log, storage)
+    return log if isinstance(log, Reinitialize) else change_size_of(log, storage)
 
 
-def size_of(log: ChangeLog, storage: Storage | None = None) -> ChangeSize:
+def change_size_of(log: ChangeLog, storage: Storage | None = None) -> ChangeSize:
     """The same of a log that was read already."""
     live = list(_live_files(log.table))
     return ChangeSize(

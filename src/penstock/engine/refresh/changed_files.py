@@ -27,6 +27,11 @@ class ChangedFile:
     hidden: DeletionVector | None = None
     among: DeletionVector | None = None
 
+    @property
+    def partition_key(self) -> tuple[tuple[str, str | None], ...]:
+        """The same for all files of a partition."""
+        return tuple(sorted((self.partition or {}).items()))
+
 
 @dataclass(frozen=True, slots=True)
 class ChangedFiles:
@@ -86,7 +91,7 @@ class FileChanges:
                     self._known[key] = file
                 if self._live.get(key) is not (weight > 0):
                     self._live[key] = weight > 0
-                    if (counted and _changes_rows(action)) or _partition_key(self._known[key]) in replaced:
+                    if (counted and _changes_rows(action)) or self._known[key].partition_key in replaced:
                         self._weights[key] = self._weights.get(key, 0) + weight
 
     def _replaced(self, commit: LogCommit) -> set[object]:
@@ -101,9 +106,9 @@ class FileChanges:
             if key not in self._known:
                 if file.partition is None:
                     return set()
-                partitions[_partition_key(file)] = False
+                partitions[file.partition_key] = False
                 continue
-            partition = _partition_key(self._known[key])
+            partition = self._known[key].partition_key
             partitions[partition] = partitions.get(partition, True) and self._weights.get(key) == 1
         return {partition for partition, own in partitions.items() if own}
 
@@ -155,10 +160,6 @@ def _records(action: Mapping[str, Any]) -> int | None:
         return None
     rows = stats.get("numRecords")
     return rows if isinstance(rows, int) else None
-
-
-def _partition_key(file: ChangedFile) -> object:
-    return tuple(sorted((file.partition or {}).items()))
 
 
 _ONCE = ("numdeletedrows", "numtargetrowsinserted", "numtargetrowsdeleted")

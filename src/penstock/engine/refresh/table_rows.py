@@ -38,6 +38,13 @@ class TableReader:
         # without any column Arrow would not say how many rows there are
         return [name for name in there if name in wanted and name not in partition] or there[:1]
 
+    def bytes(self, opened_part: OpenedPart) -> int:
+        """So much of a file its columns are."""
+        footer, names = opened_part.footer, set(self.names(opened_part))
+        groups = (footer.row_group(number) for number in range(footer.num_row_groups))
+        chunks = (group.column(number) for group in groups for number in range(group.num_columns))
+        return sum(chunk.total_compressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in names)
+
     def fitted(self, part: Part, rows: pa.Table) -> pa.Table:
         partition, count = part.file.partition, rows.num_rows
         columns: dict[str, pa.ChunkedArray | pa.Array] = {}
