@@ -11,7 +11,7 @@ from uuid import uuid4
 from zlib import crc32
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_FEATURE = ["deletionVectors"]
+_FEATURES = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors", "changeDataFeed"]}
 
 
 def delete_by_vector(root: Path, added_by: int, version: int, rows: Iterable[int], *, stored: str = "i") -> None:
@@ -28,10 +28,9 @@ def hide_rows(root: Path, add: dict[str, Any], version: int, rows: Iterable[int]
     """A commit that hides exactly these rows of a live file, as the action that added it describes it."""
     remove = {"path": add["path"], "deletionTimestamp": 0, "dataChange": True, "extendedFileMetadata": True}
     remove |= {key: add[key] for key in ("partitionValues", "size", "deletionVector") if key in add}
-    features = {"readerFeatures": _FEATURE, "writerFeatures": _FEATURE}
     actions = [
         {"commitInfo": {"operation": "DELETE"}},
-        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}},
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **_FEATURES}},
         {"remove": remove},
         {"add": {**add, "dataChange": True, "deletionVector": _vector(root, sorted(rows), stored)}},
     ]
