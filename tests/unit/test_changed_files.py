@@ -54,6 +54,13 @@ def test_a_file_that_comes_and_goes_counts_for_nothing() -> None:
     assert back.inserts_only
 
 
+def test_a_file_that_is_brought_back_counts_again_when_the_feed_said_how_it_went() -> None:
+    merged = commit([file("b")], [file("a")], [file("cdc")])
+    restored = commit([file("a")], [file("b")])
+    assert paths(taken(commit([file("a")]), merged, restored)) == (["a", "a"], ["b"], ["cdc"])
+    assert paths(taken(merged, restored)) == (["a"], ["b"], ["cdc"])
+
+
 def test_names_are_decoded() -> None:
     assert paths(taken(commit([file("p=a%20b/x%2541")])))[0] == ["p=a b/x%41"]
 

@@ -115,8 +115,8 @@ class FileChanges:
     def changed(self) -> ChangedFiles:
         by_path: dict[str, tuple[list[ChangedFile], list[ChangedFile]]] = {}
         for key, weight in self._weights.items():
-            if weight:
-                by_path.setdefault(key[0], ([], []))[weight > 0].append(self._known[key])
+            # twice, when change files said how it went, and a RESTORE brought it back
+            by_path.setdefault(key[0], ([], []))[weight > 0].extend([self._known[key]] * abs(weight))
         went: list[ChangedFile] = []
         came: list[ChangedFile] = []
         for old, new in by_path.values():
