@@ -164,6 +164,12 @@ def test_a_delete_is_told_apart_from_other_changes(root: Path, condition: str | 
     assert sum(count for _, count in left.rows) == expected.size
 
 
+def test_a_row_that_becomes_equal_to_another_one_is_told(root: Path) -> None:
+    """The change feed of delta-rs leaves it out."""
+    head(root).update({"n": "9", "v": "63"}, predicate="n = 8")
+    assert found(root).changed.ranges == ranges((8, 10))
+
+
 def test_rows_are_counted_where_they_changed(root: Path) -> None:
     late(root)
     assert [(part.start, part.end, count) for part, count in found(root).changed.rows] == [(13, 14, 2), (35, 36, 1)]

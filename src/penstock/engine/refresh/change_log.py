@@ -7,17 +7,18 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.engine.log.handle import FeatureUnsupported, SnapshotGone, TableMissing, commits, open_table
-from penstock.engine.log.snapshot import PLAIN_FEATURES, snapshot
+from penstock.engine.log.snapshot import PLAIN_FEATURES, read
 from penstock.engine.log.storage import Storage
 from penstock.engine.refresh.changed_files import ChangedFile, ChangedFiles, FileChanges
 from penstock.engine.refresh.compared_columns import Columns, table_columns
-from penstock.engine.refresh.reinitialize import Stretch
+from penstock.engine.refresh.reinitialize import CannotTell, Reinitialize, Stretch
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 MOST_COMMITS = 2000
-_READ_BY_CASTING = {"typeWidening", "typeWidening-preview"}
+_JUDGED_BY_COLUMN = {"typeWidening", "typeWidening-preview", "variantType", "variantType-preview"}
+"""Rows of columns that make no use of them look as usual; delta-rs also names some that no column uses."""
 _MAPPING = "delta.columnMapping.mode"
 
 
@@ -33,12 +34,21 @@ class ChangeLog:
     """At the newer snapshot."""
 
 
-def change_log(location: str, table_id: str, after: int, upto: int, storage: Storage | None = None) -> ChangeLog:
-    """Reads the commits after one snapshot up to another, of the table with that id. CannotTell says why it cannot."""
-    stretch = Stretch(location, table_id, after, upto)
+def change_log(
+    location: str, table_id: str, after: int, upto: int, storage: Storage | None = None
+) -> ChangeLog | Reinitialize:
+    """What the commits after one snapshot up to another say, of the table with that id."""
+    try:
+        return _change_log(Stretch(location, table_id, after, upto), storage)
+    except CannotTell as finding:
+        return finding.answer
+
+
+def _change_log(stretch: Stretch, storage: Storage | None) -> ChangeLog:
+    after, upto = stretch.after, stretch.upto
     table = _opened(stretch, upto, storage)
     found = str(table.metadata().id)
-    if found != table_id:
+    if found != stretch.table_id:
         raise stretch.replaced(found)
     if upto < after:
         raise stretch.rewound()
@@ -47,7 +57,7 @@ def change_log(location: str, table_id: str, after: int, upto: int, storage: Sto
     if (why := _unreadable(table)) is not None:
         raise stretch.not_readable(why)
     changes, schemas = FileChanges(), [_columns(table)]
-    for commit in commits(location, after, upto, storage):
+    for commit in commits(stretch.location, after, upto, storage):
         if isinstance(commit, int):
             raise stretch.no_commit(commit)
         changes.take(commit)
@@ -71,8 +81,10 @@ def _opened(stretch: Stretch, version: int, storage: Storage | None) -> DeltaTab
         raise stretch.not_readable(error.why) from error
     except SnapshotGone as error:
         raise stretch.no_snapshot(version) from error
-    if table is None:
-        raise TableMissing(stretch.location)
+    if table is None:  # delta-rs says so of a snapshot too when its log was cleaned
+        if open_table(stretch.location, storage=storage) is None:
+            raise TableMissing(stretch.location)
+        raise stretch.no_snapshot(version)
     return table
 
 
@@ -84,7 +96,7 @@ def _unreadable(table: DeltaTable) -> str | None:
     """Why a file of the table does not look as its schema says."""
     if _is_mapped(table.metadata().configuration):
         return "its columns are mapped"
-    unknown = set(table.protocol().reader_features or ()) - PLAIN_FEATURES - _READ_BY_CASTING
+    unknown = set(table.protocol().reader_features or ()) - PLAIN_FEATURES - _JUDGED_BY_COLUMN
     return f"the table feature {min(unknown)}" if unknown else None
 
 
@@ -100,11 +112,8 @@ def _described(stretch: Stretch, files: ChangedFiles, partitioned: bool, storage
 
     if not any(lacks(file) for file in files.went):
         return files
-    try:
-        before = snapshot(stretch.location, None, version=stretch.after, storage=storage)
-    except SnapshotGone as error:
-        raise stretch.no_snapshot(stretch.after) from error
-    known = {} if before is None else {file.path: file for file in before.files}
+    before = read(_opened(stretch, stretch.after, storage), stretch.location, None)
+    known = {file.path: file for file in before.files}
     went = []
     for file in files.went:
         own = known.get(file.path)

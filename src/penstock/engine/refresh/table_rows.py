@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,9 +15,8 @@ from penstock.engine.observe.deletion_vectors import NO_MASK, Part
 from penstock.engine.observe.file_rows import NoRowsToRead, TableFiles
 from penstock.engine.observe.unequal_rows import OpenedPart
 from penstock.engine.refresh.changed_files import ChangedFile
-from penstock.engine.values.column_types import cast_column
+from penstock.engine.values.column_types import arrow_type, cast_column
 from penstock.engine.values.files import DataFile
-from penstock.engine.values.moments import DAY, MICROS, micros_of_text
 from penstock.engine.values.plain_types import plain_type
 
 _ROW = "__penstock_row"
@@ -39,6 +37,13 @@ class TableReader:
         wanted = [*self.schema.names, *([CHANGE_TYPE] if self.of_feed else ())]
         # without any column Arrow would not say how many rows there are
         return [name for name in there if name in wanted and name not in partition] or there[:1]
+
+    def bytes(self, opened_part: OpenedPart) -> int:
+        """So much of a file its columns are."""
+        footer, names = opened_part.footer, set(self.names(opened_part))
+        groups = (footer.row_group(number) for number in range(footer.num_row_groups))
+        chunks = (group.column(number) for group in groups for number in range(group.num_columns))
+        return sum(chunk.total_compressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in names)
 
     def fitted(self, part: Part, rows: pa.Table) -> pa.Table:
         partition, count = part.file.partition, rows.num_rows
@@ -80,31 +85,11 @@ def part_of(files: TableFiles, file: ChangedFile) -> Part:
 
 def partition_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
     """The value of a partition column, as the log spells it; NoRowsToRead when it cannot be one."""
-    if not text:
-        return pa.scalar(None, kind)
+    known = arrow_type(kind)
     try:
-        return _value(text, kind)
-    except (ValueError, InvalidOperation, pa.ArrowException) as error:
+        return pa.scalar(known.text_value(text) if text and known is not None else None, kind)
+    except (ValueError, pa.ArrowException) as error:
         raise NoRowsToRead(f"the partition value {text!r}") from error
-
-
-def _value(text: str, kind: pa.DataType) -> pa.Scalar:
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        micros = micros_of_text(text)
-        if micros is None:
-            raise ValueError(f"{text!r} is no {kind}")
-        days = pa.types.is_date(kind)
-        number = pa.scalar(micros // (DAY * MICROS), pa.int32()) if days else pa.scalar(micros, pa.int64())
-        return number.cast(kind)
-    if pa.types.is_boolean(kind):
-        return pa.scalar(text.lower() == "true", kind)
-    if pa.types.is_decimal(kind):
-        return pa.scalar(Decimal(text), kind)
-    if pa.types.is_floating(kind):
-        return pa.scalar(float(text), kind)
-    if pa.types.is_integer(kind):
-        return pa.scalar(int(text), kind)
-    return pa.scalar(text.encode() if pa.types.is_binary(kind) else text, kind)
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
