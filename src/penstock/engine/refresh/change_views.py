@@ -38,6 +38,15 @@ class ChangeViews:
             frame = _changed(self.spark, read, changes.get(view), self._schema(read))
             frame.createOrReplaceTempView(f"{view}{CHANGES}")
 
+    def show_added(self, view: str, change: FewRows) -> None:
+        """The rows that came to an input, each as often as it came."""
+        weights = change.rows.column(WEIGHT).to_pylist()
+        rows = change.rows.drop_columns([WEIGHT])
+        if any(weight != 1 for weight in weights):
+            rows = rows.take([place for place, weight in enumerate(weights) for _ in range(weight)])
+        schema = self._schema(self.reads[view])
+        self.spark.createDataFrame(rows, schema).createOrReplaceTempView(f"{view}{CHANGES}")
+
     def show_old(self, view: str, before: RefreshedFrom) -> None:
         """All rows of an input as they were."""
         read = self.reads[view]
