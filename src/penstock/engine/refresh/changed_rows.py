@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_BYTES = 128 * 2**20
-"""So many bytes of columns are read here, which takes about a second; Spark reads more in less time."""
+"""So many bytes of columns are read here, in a second or two on one core; Spark reads more in less time."""
 MOST_FOOTERS, MOST_OF_OTHER_COLUMNS = 64, 16
 """Of so many files, so many times as large, it is worth a look how much of them the wanted columns are."""
 
