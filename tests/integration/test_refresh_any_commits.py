@@ -86,6 +86,11 @@ def hidden(root: Path, chosen: int, numbers: set[int]) -> None:
     hide_rows(root, add, head(root).version() + 1, {number % count for number in numbers}, stored="u")
 
 
+def replaced(root: Path, drawn: list[Row]) -> None:
+    new = table_of([row for row in drawn if row[1] == 1])
+    write_deltalake(str(root), new, mode="overwrite", predicate="n = 1")
+
+
 def writes(**given: Any) -> Callable[[list[Row]], Act]:
     return lambda drawn: lambda root: write_deltalake(str(root), table_of(drawn), schema_mode="merge", **given)
 
@@ -97,6 +102,7 @@ drawn_acts = st.one_of(
     st.builds(lambda where: lambda root: head(root).delete(where), conditions),
     st.builds(lambda pair, where: lambda root: head(root).update(dict([pair]), predicate=where), values, conditions),
     st.builds(lambda drawn, deletes: lambda root: merged(root, drawn, deletes), drawn_rows, st.booleans()),
+    st.builds(lambda drawn: lambda root: replaced(root, drawn), drawn_rows),
     st.builds(lambda at: lambda root: head(root).restore(at % (head(root).version() + 1)), st.integers(0, 9)),
     st.builds(lambda at, of: lambda root: hidden(root, at, of), st.integers(0, 9), numbers),
     st.sampled_from([compact, z_order, switch_feed]),
