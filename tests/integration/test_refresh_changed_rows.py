@@ -4,104 +4,55 @@ from __future__ import annotations
 
 import json
 import shutil
-import struct
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from types import ModuleType
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, Field, write_deltalake
-from deltalake.exceptions import DeltaError
+from deltalake import Field, write_deltalake
 from deltalake.schema import PrimitiveType
-from fuzzing import effort
-from hypothesis import given, seed
-from hypothesis import strategies as st
-from inline_vectors import delete_by_vector, hide_rows
+from inline_vectors import delete_by_vector
 from object_store import object_store
+from snapshot_differences import (
+    ACTS,
+    FEED,
+    append,
+    begun,
+    changes,
+    check,
+    come_and_go,
+    commit,
+    compact,
+    delete,
+    delete_all,
+    difference,
+    expired,
+    head,
+    merge,
+    merge_that_deletes,
+    move,
+    nothing_new,
+    overwrite,
+    replace_where,
+    restore,
+    rows,
+    spelled,
+    switch_feed,
+    there_and_back,
+    told,
+    update,
+    update_to_the_same,
+    z_order,
+)
 
-from penstock.engine.log.handle import TableMissing, commits
-from penstock.engine.observe import unequal_rows
-from penstock.engine.refresh import change_log as change_log_module
-from penstock.engine.refresh import read_changes, table_rows
 from penstock.engine.refresh.change_log import ChangeLog, change_log
-from penstock.engine.refresh.change_size import ChangeSize, change_size
-from penstock.engine.refresh.changed_rows import ChangedRows, FewRows, ManyRows, Unchanged, changed_rows
+from penstock.engine.refresh.change_size import change_size
+from penstock.engine.refresh.changed_rows import FewRows, ManyRows, Unchanged, changed_rows
 from penstock.engine.refresh.reinitialize import Reinitialize
 from penstock.engine.rows.multisets import WEIGHT
-
-FEED = {"delta.enableChangeDataFeed": "true"}
-Bag = Counter[object]
-
-
-def head(root: Path) -> DeltaTable:
-    return DeltaTable(str(root))
-
-
-def spelled(value: object) -> object:
-    """Numbers with a fraction by their bits."""
-    if isinstance(value, float):
-        return struct.pack("<d", value)
-    if isinstance(value, dict):
-        return tuple((key, spelled(inner)) for key, inner in value.items())
-    return tuple(spelled(inner) for inner in value) if isinstance(value, list | tuple) else value
-
-
-def bag(root: Path, version: int, columns: list[str]) -> Bag:
-    """A snapshot as delta-rs reads it; a column that it has not is NULL."""
-    rows = pa.table(DeltaTable(str(root), version=version).scan()).to_pylist()
-    return Counter(spelled([row.get(name) for name in columns]) for row in rows)
-
-
-def difference(root: Path, after: int, upto: int, columns: list[str]) -> Bag:
-    now = bag(root, upto, columns)
-    now.subtract(bag(root, after, columns))
-    return non_zero(now)
-
-
-def non_zero(counts: Bag) -> Bag:
-    return Counter({row: count for row, count in counts.items() if count})
-
-
-def changes(root: Path, after: int = 0, upto: int | None = None, **asked: object) -> ChangedRows:
-    table = head(root)
-    version = table.version() if upto is None else upto
-    return changed_rows(str(root), str(table.metadata().id), after, version, **asked)  # type: ignore[arg-type]
-
-
-def told(answer: ChangedRows) -> Bag:
-    if isinstance(answer, Unchanged):
-        return Counter()
-    assert isinstance(answer, FewRows), answer
-    weights = answer.rows.column(WEIGHT).to_pylist()
-    rows = answer.rows.drop_columns([WEIGHT]).to_pylist()
-    assert 0 not in weights
-    assert answer.inserts_only == (min(weights) > 0)
-    counted = Counter({spelled(list(row.values())): weight for row, weight in zip(rows, weights, strict=True)})
-    assert len(counted) == len(weights), "one of each"
-    return counted
-
-
-def check(root: Path, after: int = 0, upto: int | None = None, columns: list[str] | None = None) -> ChangedRows:
-    answer = changes(root, after, upto, columns=columns)
-    version = head(root).version() if upto is None else upto
-    names = [field.name for field in DeltaTable(str(root), version=version).schema().fields]
-    expected = difference(root, after, version, [name for name in names if columns is None or name in columns])
-    assert told(answer) == expected
-    return answer
-
-
-def rows(numbers: range | list[int], text: str = "a") -> pa.Table:
-    return pa.table({"p": [n % 3 for n in numbers], "n": pa.array(numbers, pa.int64()), "v": [text for _ in numbers]})
 
 
 @pytest.fixture(
@@ -109,82 +60,8 @@ def rows(numbers: range | list[int], text: str = "a") -> pa.Table:
     ids=["files", "files partitioned", "feed", "feed partitioned"],
 )
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Forty rows in two files, or in six."""
     feed, parted = request.param
-    place = tmp_path / "table"
-    partition = ["p"] if parted else None
-    write_deltalake(str(place), rows(range(20)), configuration=FEED if feed else {}, partition_by=partition)
-    write_deltalake(str(place), rows(range(20, 40)), mode="append")
-    return place
-
-
-def append(root: Path) -> None:
-    write_deltalake(str(root), rows([7, 50, 50, 51]), mode="append")
-
-
-def delete(root: Path) -> None:
-    head(root).delete("n = 3 or n > 30")
-
-
-def delete_all(root: Path) -> None:
-    head(root).delete()
-
-
-def update(root: Path) -> None:
-    head(root).update({"v": "'new'"}, predicate="n = 3 or n = 22")
-
-
-def update_to_the_same(root: Path) -> None:
-    head(root).update({"v": "v"}, predicate="n > 10")
-
-
-def move(root: Path) -> None:
-    head(root).update({"p": "p + 1"}, predicate="n > 35")
-
-
-def merge(root: Path) -> None:
-    joined = head(root).merge(rows([5, 60], "m"), "s.n = t.n", source_alias="s", target_alias="t")
-    joined.when_matched_update_all().when_not_matched_insert_all().execute()
-
-
-def merge_that_deletes(root: Path) -> None:
-    joined = head(root).merge(rows(range(15)), "s.n = t.n", source_alias="s", target_alias="t")
-    joined.when_matched_delete().execute()
-
-
-def overwrite(root: Path) -> None:
-    write_deltalake(str(root), rows([*range(10), 25, 60]), mode="overwrite")
-
-
-def replace_where(root: Path) -> None:
-    write_deltalake(str(root), rows([0, 30, 33], "r"), mode="overwrite", predicate="p = 0")
-
-
-def compact(root: Path) -> None:
-    head(root).optimize.compact()
-
-
-def z_order(root: Path) -> None:
-    head(root).optimize.z_order(["v"])
-
-
-def restore(root: Path) -> None:
-    head(root).restore(0)
-
-
-def nothing_new(root: Path) -> None:
-    write_deltalake(str(root), rows([]), mode="append")
-
-
-def switch_feed(root: Path) -> None:
-    now = head(root).metadata().configuration.get("delta.enableChangeDataFeed", "false")
-    head(root).alter.set_table_properties({"delta.enableChangeDataFeed": "false" if now == "true" else "true"})
-
-
-ACTS = [
-    append, delete, delete_all, update, update_to_the_same, move, merge, merge_that_deletes, overwrite, replace_where,
-    compact, z_order, restore, nothing_new, switch_feed,
-]  # fmt: skip
+    return begun(tmp_path / "table", feed=feed, parted=parted)
 
 
 @pytest.mark.parametrize("act", ACTS)
@@ -223,11 +100,6 @@ def test_commits_count_together(root: Path, acts: tuple[Callable[[Path], None], 
     last = head(root).version()
     for after in range(last + 1):
         check(root, after)
-        check(root, 0, after)
-
-
-def back(root: Path) -> None:
-    head(root).update({"v": "'a'"})
 
 
 def delete_and_insert(root: Path) -> None:
@@ -235,20 +107,9 @@ def delete_and_insert(root: Path) -> None:
     write_deltalake(str(root), rows([3]), mode="append")
 
 
-def there_and_back(root: Path) -> None:
-    update(root)
-    back(root)
-
-
 def remove_all_and_restore(root: Path) -> None:
     delete_all(root)
     head(root).restore(1)
-
-
-def come_and_go(root: Path) -> None:
-    write_deltalake(str(root), rows([50, 51]), mode="append")
-    compact(root)
-    head(root).delete("n >= 50")
 
 
 @pytest.mark.parametrize("act", [delete_and_insert, there_and_back, remove_all_and_restore, come_and_go])
@@ -401,11 +262,6 @@ def test_files_of_other_writers_have_the_types_of_the_table(tmp_path: Path) -> N
     assert sum(told(changes(tmp_path, 0, 1)).values()) == -1
 
 
-def commit(root: Path, version: int, action: str) -> list[dict[str, Any]]:
-    lines = (root / "_delta_log" / f"{version:020d}.json").read_text().splitlines()
-    return [found[action] for line in lines if action in (found := json.loads(line))]
-
-
 # deletion vectors
 
 
@@ -506,244 +362,6 @@ def test_columns_of_types_that_arrow_does_not_know_are_left_to_spark(tmp_path: P
     )
 
 
-# what cannot be read any more
-
-
-def expired(answer: ChangedRows, what: str) -> None:
-    assert isinstance(answer, Reinitialize)
-    assert answer.code == "HISTORY_EXPIRED"
-    assert what in answer.reason
-
-
-def test_a_table_that_was_replaced_is_another_one(root: Path) -> None:
-    old = str(head(root).metadata().id)
-    DeltaTable.create(str(root), head(root).schema(), mode="overwrite")
-    append(root)
-    new = head(root).metadata().id
-    assert changed_rows(str(root), old, 1, 3) == Reinitialize(
-        "TABLE_REPLACED", f"{root} was replaced after snapshot 1: its id was {old} and is {new}"
-    )
-    shutil.rmtree(root)
-    write_deltalake(str(root), rows(range(3)))
-    answer = changed_rows(str(root), old, 0, 0)
-    assert isinstance(answer, Reinitialize) and answer.code == "TABLE_REPLACED"
-
-
-def test_a_snapshot_cannot_be_older_than_the_one_that_was_read(root: Path) -> None:
-    assert changes(root, 1, 0) == Reinitialize(
-        "SNAPSHOT_REWOUND", f"{root} is at snapshot 0, but was read at snapshot 1"
-    )
-    expired(changes(root, 1, 7), "snapshot 7")
-
-
-def test_no_table_is_no_change(tmp_path: Path) -> None:
-    with pytest.raises(TableMissing):
-        changed_rows(str(tmp_path), "id", 0, 1)
-
-
-def test_a_commit_that_is_gone_may_have_changed_anything(root: Path) -> None:
-    for act in (append, update, compact):
-        act(root)
-    head(root).create_checkpoint()
-    (root / "_delta_log" / f"{2:020d}.json").unlink()
-    expired(changes(root, 1), f"commit 2 of {root} is gone from its log")
-    assert isinstance(changes(root, 2), FewRows)
-
-
-def test_a_snapshot_that_is_gone_is_only_missed_for_its_schema(root: Path) -> None:
-    """A log may be cleaned up to the checkpoint that follows it."""
-    update(root)
-    head(root).create_checkpoint()
-    for version in range(2):
-        (root / "_delta_log" / f"{version:020d}.json").unlink()
-    assert isinstance(changes(root, 1, 2), FewRows)
-    head(root).alter.add_columns([Field("more", PrimitiveType("string"))])
-    expired(changes(root, 1), f"snapshot 1 of {root} cannot be read any more")
-
-
-def vacuum(root: Path) -> None:
-    head(root).vacuum(0, dry_run=False, enforce_retention_duration=False)
-    shutil.rmtree(root / "_change_data", ignore_errors=True)  # Spark sweeps it, delta-rs does not
-
-
-@pytest.mark.parametrize("act", [update, delete, overwrite, merge])
-def test_rows_that_were_swept_cannot_be_told(root: Path, act: Callable[[Path], None]) -> None:
-    act(root)
-    vacuum(root)
-    expired(changes(root, 1), "is gone; the changes between snapshots 1 and")
-
-
-def test_insertions_are_told_after_a_sweep(root: Path) -> None:
-    update(root)
-    append(root)
-    append(root)
-    vacuum(root)
-    assert isinstance(check(root, 2), FewRows)
-
-
-def test_files_that_were_gathered_with_older_ones_count_as_they_came(tmp_path: Path) -> None:
-    write_deltalake(str(tmp_path), rows(range(20)), partition_by=["p"])
-    for n in (90, 91, 93, 94):
-        write_deltalake(str(tmp_path), rows([n]), mode="append")
-    compact(tmp_path)
-    log = change_log(str(tmp_path), str(head(tmp_path).metadata().id), 0, 5)
-    assert isinstance(log, ChangeLog)
-    assert len(log.files.came) == 4
-    check(tmp_path)
-    head(tmp_path).delete("p = 1")
-    check(tmp_path)
-
-
-def test_files_of_a_stretch_are_replaced_by_the_file_that_they_were_gathered_in(tmp_path: Path) -> None:
-    write_deltalake(str(tmp_path), rows([0, 3]), partition_by=["p"])
-    for n in (91, 94, 97):
-        write_deltalake(str(tmp_path), rows([n]), mode="append")
-    compact(tmp_path)
-    log = change_log(str(tmp_path), str(head(tmp_path).metadata().id), 0, 4)
-    assert isinstance(log, ChangeLog)
-    (file,) = log.files.came
-    assert file.rows == 3
-    vacuum(tmp_path)
-    assert isinstance(check(tmp_path, 0), FewRows)
-
-
-# any commits
-
-Row = tuple[int | None, int, str | None]
-Act = Callable[[Path], None]
-drawn_rows = st.lists(
-    st.tuples(st.sampled_from([0, 1, None]), st.integers(0, 3), st.sampled_from(["a", "b", None])), max_size=4
-)
-conditions = st.sampled_from(["n = 1", "n > 1", "p = 0", "p is null", "v = 'a'", "v is null and n < 3", "1 = 1"])
-numbers = st.sets(st.integers(0, 9), min_size=1)
-values = st.sampled_from([("v", "'a'"), ("v", "v"), ("v", "null"), ("n", "n + 1"), ("p", "1"), ("p", "null")])
-
-
-def table_of(drawn: list[Row]) -> pa.Table:
-    kinds = {"p": pa.int64(), "n": pa.int64(), "v": pa.string()}
-    return pa.table({name: pa.array([row[at] for row in drawn], kind) for at, (name, kind) in enumerate(kinds.items())})
-
-
-def merged(root: Path, drawn: list[Row], deletes: bool) -> None:
-    once = {row[1]: row for row in drawn}
-    joined = head(root).merge(table_of(list(once.values())), "s.n = t.n", source_alias="s", target_alias="t")
-    (
-        joined.when_matched_delete() if deletes else joined.when_matched_update_all()
-    ).when_not_matched_insert_all().execute()
-
-
-def hidden(root: Path, chosen: int, numbers: set[int]) -> None:
-    """Rows of a live file, and no others of it, are hidden from now on."""
-    live: dict[str, dict[str, Any]] = {}
-    for version in range(head(root).version() + 1):
-        for remove in commit(root, version, "remove"):
-            live.pop(remove["path"], None)
-        live.update({add["path"]: add for add in commit(root, version, "add")})
-    files = [add for add in live.values() if json.loads(add["stats"])["numRecords"]]
-    if not files:
-        return
-    add = files[chosen % len(files)]
-    count = json.loads(add["stats"])["numRecords"]
-    # no commit may take out and put in the same file with the same vector: each lies in a file of its own
-    hide_rows(root, add, head(root).version() + 1, {number % count for number in numbers}, stored="u")
-
-
-def writes(**given: Any) -> Callable[[list[Row]], Act]:
-    return lambda drawn: lambda root: write_deltalake(str(root), table_of(drawn), schema_mode="merge", **given)
-
-
-drawn_acts = st.one_of(
-    st.builds(writes(mode="append"), drawn_rows),
-    st.builds(writes(mode="append"), drawn_rows),
-    st.builds(writes(mode="overwrite"), drawn_rows),
-    st.builds(lambda where: lambda root: head(root).delete(where), conditions),
-    st.builds(lambda pair, where: lambda root: head(root).update(dict([pair]), predicate=where), values, conditions),
-    st.builds(lambda drawn, deletes: lambda root: merged(root, drawn, deletes), drawn_rows, st.booleans()),
-    st.builds(lambda at: lambda root: head(root).restore(at % (head(root).version() + 1)), st.integers(0, 9)),
-    st.builds(lambda at, of: lambda root: hidden(root, at, of), st.integers(0, 9), numbers),
-    st.sampled_from([compact, z_order, switch_feed]),
-)  # fmt: skip
-
-
-@effort(25)
-@given(drawn_rows, st.lists(drawn_acts, min_size=2, max_size=6), st.booleans(), st.booleans())
-@seed(20261118)
-def test_whatever_was_committed_the_rows_by_which_snapshots_differ_are_told(
-    first: list[Row], acts: list[Act], feed: bool, parted: bool
-) -> None:
-    with TemporaryDirectory() as folder:
-        root = Path(folder, "table")
-        partition = ["p"] if parted else None
-        write_deltalake(str(root), table_of(first), partition_by=partition, configuration=FEED if feed else {})
-        for act in acts:
-            with suppress(DeltaError):  # delta-rs does not do everything
-                act(root)
-        bags = [bag(root, version, ["p", "n", "v"]) for version in range(head(root).version() + 1)]
-        last = len(bags) - 1
-        for after, upto in sorted({(start, end) for start in range(last) for end in (start + 1, last)}):
-            expected = Counter(bags[upto])
-            expected.subtract(bags[after])
-            answer, narrow = changes(root, after, upto), changes(root, after, upto, columns=["n"])
-            assert told(answer) == non_zero(expected)
-            assert told(narrow) == by_number(expected)
-
-
-def by_number(expected: Bag) -> Bag:
-    counted: Bag = Counter()
-    for row, count in expected.items():
-        counted[row[1:2]] += count  # type: ignore[index]
-    return non_zero(counted)
-
-
-# controls: what would be missed
-
-
-def gross(rows: pa.Table) -> pa.Table:
-    return rows
-
-
-def only_new_images(rows: pa.Table, left: unequal_rows.Leftover) -> None:
-    old = pc.is_in(rows.column("_change_type"), pa.array(["delete", "update_preimage"]))
-    left.add(rows.filter(pc.invert(old)).drop_columns(["_change_type"]), came=True)
-
-
-def from_the_first(location: str, after: int, upto: int, storage: None) -> Iterator[object]:
-    return commits(location, after - 1, upto, storage)
-
-
-def without_removals(location: str, after: int, upto: int, storage: None) -> Iterator[object]:
-    for found in commits(location, after, upto, storage):
-        assert not isinstance(found, int)
-        yield replace(found, removes=())
-
-
-def vectors_unread(root: str, vector: object, storage: None) -> pa.Array:
-    return pa.array([], pa.int64())
-
-
-@pytest.mark.parametrize(
-    ("place", "broken", "act"),
-    [
-        ((unequal_rows, "summed_rows"), gross, come_and_go),
-        ((read_changes, "add_feed"), only_new_images, merge),
-        ((change_log_module, "commits"), from_the_first, update),
-        ((change_log_module, "commits"), without_removals, delete_all),
-        ((table_rows, "hidden_rows"), vectors_unread, lambda root: hidden(root, 0, {1})),
-    ],
-    ids=["not netted", "new images only", "one commit too many", "no removals", "vectors unread"],
-)
-def test_control_a_reader_that_leaves_something_out_is_found_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: tuple[ModuleType, str], broken: object, act: Act
-) -> None:
-    write_deltalake(str(tmp_path), rows(range(20)), configuration=FEED)
-    append(tmp_path)
-    act(tmp_path)
-    check(tmp_path, 1)
-    monkeypatch.setattr(*place, broken)
-    with pytest.raises(AssertionError):
-        check(tmp_path, 1)
-
-
 def test_tables_in_an_object_store_are_read(tmp_path: Path) -> None:
     root = tmp_path / "table"
     write_deltalake(str(root), rows(range(20)), configuration=FEED)
@@ -759,112 +377,3 @@ def test_tables_in_an_object_store_are_read(tmp_path: Path) -> None:
         expired(changed_rows(*given, 0, 3, storage=store.options), "is gone")
         shutil.rmtree(root / "ab")
         expired(changed_rows(*given, 1, 2, storage=store.options), "deletion_vector")
-
-
-@pytest.mark.parametrize("parted", [False, True], ids=["whole", "partitioned"])
-def test_what_a_removal_leaves_out_is_known_from_before(tmp_path: Path, parted: bool) -> None:
-    """Not every writer repeats the size and the partition of a file when it is removed."""
-    write_deltalake(str(tmp_path), rows(range(20)), partition_by=["p"] if parted else None)
-    delete_all(tmp_path)
-    log = tmp_path / "_delta_log" / f"{1:020d}.json"
-    actions = [json.loads(line) for line in log.read_text().splitlines()]
-    for action in actions:
-        for name in ("size", "partitionValues", "extendedFileMetadata"):
-            action.get("remove", {}).pop(name, None)
-    log.write_text("\n".join(map(json.dumps, actions)))
-    check(tmp_path)
-    answer = changes(tmp_path, most_bytes=10)
-    assert isinstance(answer, ManyRows)
-    assert answer.size.bytes == sum(file.stat().st_size for file in tmp_path.rglob("*.parquet"))
-    assert answer.size.rows == 20
-
-
-def test_a_very_long_stretch_is_not_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    append(root)
-    append(root)
-    monkeypatch.setattr(change_log_module, "MOST_COMMITS", 2)
-    assert isinstance(changes(root, 1), FewRows)
-    reason = f"{root} has 3 commits between snapshots 0 and 3; at most 2 are read"
-    assert changes(root, 0) == Reinitialize("TOO_MANY_COMMITS", reason)
-
-
-# too many rows, and how many
-
-
-def test_more_than_may_be_read_is_left_to_spark(root: Path) -> None:
-    merge(root)
-    delete(root)
-    size = change_size(str(root), str(head(root).metadata().id), 1, 3)
-    assert isinstance(size, ChangeSize)
-    answer = changes(root, 1, most_bytes=100)
-    assert isinstance(answer, ManyRows)
-    assert answer.columns == ("p", "n", "v")
-    assert (answer.size, answer.inserts_only) == (size, False)
-    assert answer.reason == f"{size.bytes} bytes of files, at most 100 are read"
-    feed = head(root).metadata().configuration.get("delta.enableChangeDataFeed") == "true"
-    files = answer.files.feed if feed else (*answer.files.came, *answer.files.went)
-    assert all((root / file.path).is_file() and file.size and file.partition is not None for file in files)
-    partitioned = bool(head(root).metadata().partition_columns)
-    assert all(bool(file.partition) is partitioned for file in files)
-
-
-def test_of_wide_files_only_the_wanted_columns_count(tmp_path: Path) -> None:
-    wide = {"n": list(range(300)), "text": [f"{n * 7919:x}" * 50 for n in range(300)]}
-    write_deltalake(str(tmp_path), pa.table(wide))
-    write_deltalake(str(tmp_path), pa.table(wide).slice(0, 299), mode="overwrite")
-    size = change_size(str(tmp_path), str(head(tmp_path).metadata().id), 0, 1)
-    assert isinstance(size, ChangeSize)
-    most = size.bytes // 2
-    assert isinstance(changes(tmp_path, most_bytes=most), ManyRows)
-    assert told(changes(tmp_path, columns=["n"], most_bytes=most)) == {spelled([299]): -1}
-    answer = changes(tmp_path, columns=["text"], most_bytes=most)
-    assert isinstance(answer, ManyRows)
-    assert "bytes of columns" in answer.reason
-
-
-def test_rows_that_memory_has_no_room_for_are_left_to_spark(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    overwrite(root)
-    for name in ("FEW_HELD_BYTES", "MOST_HELD_BYTES"):
-        monkeypatch.setattr(unequal_rows, name, 100)
-    answer = changes(root, 1)
-    assert isinstance(answer, ManyRows)
-    assert answer.reason == "more rows differ than memory is given for"
-
-
-def test_a_file_that_arrow_does_not_understand_is_left_to_spark(tmp_path: Path) -> None:
-    write_deltalake(str(tmp_path), rows(range(20)))
-    append(tmp_path)
-    path = tmp_path / commit(tmp_path, 1, "add")[0]["path"]
-    table = pq.read_table(path).replace_schema_metadata({"org.apache.spark.legacyDateTime": ""})
-    pq.write_table(table, path)
-    answer = changes(tmp_path)
-    assert isinstance(answer, ManyRows)
-    assert answer.reason == f"Arrow does not understand {path.name}"
-
-
-@pytest.mark.parametrize("act", [append, nothing_new, compact])
-def test_only_insertions_are_told_from_the_log(root: Path, act: Callable[[Path], None]) -> None:
-    act(root)
-    for file in root.rglob("*.parquet"):
-        file.unlink()
-    log = change_log(str(root), str(head(root).metadata().id), 1, 2)
-    assert isinstance(log, ChangeLog)
-    assert log.files.inserts_only
-
-
-def test_the_size_of_a_change_is_told_without_opening_a_file(root: Path) -> None:
-    append(root)
-    merge(root)
-    feed = head(root).metadata().configuration.get("delta.enableChangeDataFeed") == "true"
-    table = str(head(root).metadata().id)
-    count = pa.table(head(root).scan()).num_rows
-    for file in root.rglob("*.parquet"):
-        file.unlink()
-    size = change_size(str(root), table, 1, 3)
-    assert isinstance(size, ChangeSize)
-    assert size.table_rows == count == 45
-    assert size.rows is not None
-    assert size.rows == 4 + 3 if feed else size.rows > 7
-    assert (size.bytes > 0, size.inserts_only) == (True, False)
-    assert change_size(str(root), table, 3, 3) == ChangeSize(0, 0, 45, size.table_bytes, inserts_only=True)
-    assert change_size(str(root), "other", 1, 3) == changed_rows(str(root), "other", 1, 3)

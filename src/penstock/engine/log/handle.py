@@ -83,7 +83,7 @@ _GONE = (
 
 
 _FEEDS = ("Apache-Spark/", "Databricks-Runtime/", "delta-rs:")
-"""Who writes change files that can be relied on, as far as that was tried. Trino leaves rows out of them."""
+"""Who writes change files that can be relied on, as far as that was tried. Others were found to leave rows out."""
 
 
 @dataclass(frozen=True, slots=True)

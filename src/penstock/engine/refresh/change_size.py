@@ -65,7 +65,7 @@ def _rows(log: ChangeLog, storage: Storage | None) -> int | None:
 def _rows_before(log: ChangeLog, storage: Storage | None) -> Mapping[str, int | None]:
     """Removals rarely tell how many rows went with them."""
     try:
-        before = open_table(log.stretch.location, version=log.stretch.after, storage=storage)
+        before = open_table(log.commit_range.location, version=log.commit_range.after, storage=storage)
     except SnapshotGone:
         return {}
     return {} if before is None else {path: rows for path, rows, _ in _live_files(before)}

@@ -1,4 +1,4 @@
-"""Which files brought rows to a table and which took rows away, when all commits of a stretch are taken together?"""
+"""Which files brought rows and which took rows, when all commits between two snapshots are taken together?"""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class FileChanges:
                         self._weights[key] = self._weights.get(key, 0) + weight
 
     def _replaced(self, commit: LogCommit) -> set[object]:
-        """The partitions in which a commit that only arranges rows anew took nothing but files of this stretch.
+        """The partitions in which a commit that only arranges rows anew took nothing but files that came since.
 
         Those that it made hold the same rows, are fewer, and stay when the others are swept.
         """

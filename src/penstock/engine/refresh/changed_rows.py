@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_BYTES = 128 * 2**20
-"""So many bytes of columns are read here, which takes about a second; Spark reads more in less time."""
+"""So many bytes of columns are read here, in a second or two on one core; Spark reads more in less time."""
 MOST_FOOTERS, MOST_OF_OTHER_COLUMNS = 64, 16
 """Of so many files, so many times as large, it is worth a look how much of them the wanted columns are."""
 
@@ -88,7 +88,9 @@ def changed_rows_of(
     try:
         wanted = _wanted(log, columns)
         if not log.files.all:
-            return Unchanged("no commit changed a row" if log.stretch.after < log.stretch.upto else "the same snapshot")
+            return Unchanged(
+                "no commit changed a row" if log.commit_range.after < log.commit_range.upto else "the same snapshot"
+            )
         rows = _read(log, wanted, most_bytes, storage)
     except CannotTell as finding:
         return finding.answer
@@ -98,18 +100,18 @@ def changed_rows_of(
 
 
 def _wanted(log: ChangeLog, columns: Collection[str] | None) -> tuple[str, ...]:
-    """CannotTell when the rows of the stretch cannot be compared in these columns."""
+    """CannotTell when the rows cannot be compared in these columns."""
     now = log.schemas[-1]
     wanted = wanted_columns(now, columns)
     if isinstance(wanted, str):
-        raise log.stretch.schema_changed(f"the column {wanted} is gone")
+        raise log.commit_range.schema_changed(f"the column {wanted} is gone")
     changed = difference(log.schemas, columns)
     if changed is not None:
-        raise log.stretch.schema_changed(changed)
+        raise log.commit_range.schema_changed(changed)
     for name in wanted:
         odd = unknown_type(name, now[name])
         if odd is not None:
-            raise log.stretch.not_readable(f"the column {odd[0]} is of type {shown(odd[1])}")
+            raise log.commit_range.not_readable(f"the column {odd[0]} is of type {shown(odd[1])}")
     return tuple(wanted)
 
 

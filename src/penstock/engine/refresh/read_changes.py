@@ -1,4 +1,4 @@
-"""Which rows are left of those that came and went with the files of a stretch, when they are read with Arrow?"""
+"""Which rows are left of those that came and went between two snapshots, when they are read with Arrow?"""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def net_rows(log: ChangeLog, wanted: Sequence[str], most_bytes: int, storage: St
 
     CannotTell when a file is gone.
     """
-    files = _Files(log.stretch.location, storage, ReadBudget(size=most_bytes))
+    files = _Files(log.commit_range.location, storage, ReadBudget(size=most_bytes))
     try:
         schema = arrow_schema(log.table, wanted)
         reader, feed = TableReader(files, schema), TableReader(files, schema, of_feed=True)
@@ -62,7 +62,7 @@ def net_rows(log: ChangeLog, wanted: Sequence[str], most_bytes: int, storage: St
         return "more rows differ than memory is given for"
     except NoRowsToRead as error:
         if isinstance(error.__cause__, FileNotFoundError):
-            raise log.stretch.no_file(str(error)) from error
+            raise log.commit_range.no_file(str(error)) from error
         return f"Arrow does not understand {error}"
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         return f"Arrow does not understand the rows: {error}"

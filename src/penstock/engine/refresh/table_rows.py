@@ -18,6 +18,7 @@ from penstock.engine.refresh.changed_files import ChangedFile
 from penstock.engine.values.column_types import arrow_type, cast_column
 from penstock.engine.values.files import DataFile
 from penstock.engine.values.plain_types import plain_type
+from penstock.errors import SourceError
 
 _ROW = "__penstock_row"
 """Stands for the rows of a table of which no column is asked for: they are only counted."""
@@ -32,11 +33,17 @@ class TableReader:
     of_feed: bool = False
 
     def names(self, opened_part: OpenedPart) -> list[str]:
-        there = opened_part.schema.names
-        partition = opened_part.part.file.partition
-        wanted = [*self.schema.names, *([CHANGE_TYPE] if self.of_feed else ())]
+        """NoRowsToRead when the file spells one otherwise than the table: it is not simply missing."""
+        there, file = opened_part.schema.names, opened_part.part.file
+        wanted = {name for name in self.schema.names if name not in file.partition}
+        if self.of_feed:
+            wanted.add(CHANGE_TYPE)
+        spelled = {name.casefold() for name in there}
+        missing = wanted.difference(there)
+        if CHANGE_TYPE in missing or any(name.casefold() in spelled for name in missing):
+            raise NoRowsToRead(file.path)
         # without any column Arrow would not say how many rows there are
-        return [name for name in there if name in wanted and name not in partition] or there[:1]
+        return [name for name in there if name in wanted] or there[:1]
 
     def bytes(self, opened_part: OpenedPart) -> int:
         """So much of a file its columns are."""
@@ -105,6 +112,10 @@ def _numbers(files: TableFiles, vector: DeletionVector) -> pa.Array:
         return hidden_rows(files.location, vector, files.storage)
     except FileNotFoundError as error:
         raise NoRowsToRead(vector.path) from error
+    except OSError as error:
+        raise SourceError(
+            f"cannot read {vector.path} of {files.location}: {error}", hint="check the rights, or look again later"
+        ) from error
 
 
 def _mask(numbers: pa.Array) -> pa.BooleanArray:
