@@ -92,7 +92,11 @@ class Author:
         if kind == "timestamp_ntz" and pick < 0.7:
             hours = self.chance.randint(1, 4)
             compared = self.chance.choice(
-                [f">= now() - interval {hours} hour", f"< now() - interval {hours} hour", f"> current_timestamp() - interval {hours} hours"]
+                [
+                    f">= now() - interval {hours} hour",
+                    f"< now() - interval {hours} hour",
+                    f"> current_timestamp() - interval {hours} hours",
+                ]
             )
             return f"{name} {compared}"
         if pick < 0.25 and depth > 0:
@@ -124,7 +128,9 @@ class Author:
         call = self.chance.choice(["max", "min", "count", "sum"])
         if self.chance.random() < 0.5 and (extra := self.one_of(query, "int")):
             other = self.one_of(inner, "int")
-            return f"{mine} {compared} (select {call}({own}) from {text}{where or ' where 1 = 1'} and {other} = {extra})"
+            return (
+                f"{mine} {compared} (select {call}({own}) from {text}{where or ' where 1 = 1'} and {other} = {extra})"
+            )
         return f"{mine} {compared} (select {call}({own}) from {text}{where})"
 
     def where(self, query: Query, depth: int, odds: float = 0.5) -> str:
@@ -159,7 +165,16 @@ class Author:
     def joined(self, depth: int) -> tuple[str, Query]:
         left_text, left = self.source(depth)
         right_text, right = self.source(depth)
-        kinds = ["join", "join", "left join", "left join", "right join", "full join", "left semi join", "left anti join"]
+        kinds = [
+            "join",
+            "join",
+            "left join",
+            "left join",
+            "right join",
+            "full join",
+            "left semi join",
+            "left anti join",
+        ]
         kind = self.chance.choice([*kinds, "cross join"])
         both = Query("", left.columns if "semi" in kind or "anti" in kind else (*left.columns, *right.columns))
         if kind == "cross join":
@@ -185,7 +200,16 @@ class Author:
         made = []
         for _ in range(count):
             number = self.number(source)
-            call = self.chance.choice(["count(*)", f"count({number})", f"sum({number})", f"min({number})", f"max({number})", f"count(distinct {number})"])
+            call = self.chance.choice(
+                [
+                    "count(*)",
+                    f"count({number})",
+                    f"sum({number})",
+                    f"min({number})",
+                    f"max({number})",
+                    f"count(distinct {number})",
+                ]
+            )
             if self.chance.random() < 0.15 and call != "count(*)":
                 call += f" filter (where {self.condition(source, 0)})"
             made.append(call)
@@ -201,7 +225,9 @@ class Author:
         calls = self.calls(source, self.chance.randint(0 if parts else 1, 2))
         parts += [f"{call} as v{number}" for number, call in enumerate(calls)]
         columns += [(f"v{number}", "int") for number in range(len(calls))]
-        having = f" having {self.calls(source, 1)[0]} > {self.chance.randint(0, 2)}" if self.chance.random() < 0.3 else ""
+        having = (
+            f" having {self.calls(source, 1)[0]} > {self.chance.randint(0, 2)}" if self.chance.random() < 0.3 else ""
+        )
         grouped = ", ".join(written)
         if len(shown) == len(keys) and self.chance.random() < 0.3:
             grouped = ", ".join(str(place + 1) for place in range(len(keys)))
@@ -213,7 +239,9 @@ class Author:
         keys = [name for name, _ in self.some(source, 2)]
         kinds = dict(source.columns)
         listed = ", ".join(keys)
-        grouped = self.chance.choice([f"rollup ({listed})", f"cube ({listed})", f"grouping sets (({listed}), ({keys[0]}))"])
+        grouped = self.chance.choice(
+            [f"rollup ({listed})", f"cube ({listed})", f"grouping sets (({listed}), ({keys[0]}))"]
+        )
         parts = [f"{name} as c{number}" for number, name in enumerate(keys)]
         columns = [(f"c{number}", kinds[name]) for number, name in enumerate(keys)]
         sql = f"select {', '.join(parts)}, {self.calls(source, 1)[0]} as v from {text} group by {grouped}"
@@ -297,7 +325,9 @@ def _value(chance: Random, kind: str) -> Any:
         return None
     if kind == "int":
         return chance.randint(0, 2)
-    return chance.choice("ab") if kind == "string" else START.replace(tzinfo=None) + timedelta(hours=chance.randint(-6, 2))
+    return (
+        chance.choice("ab") if kind == "string" else START.replace(tzinfo=None) + timedelta(hours=chance.randint(-6, 2))
+    )
 
 
 def _row(chance: Random, name: str) -> Row:
@@ -397,7 +427,9 @@ class Bench:
         self.connection.execute(f"create or replace temp table penstock_keys as {self._translated(sql)}")
         return self.connection.execute("from penstock_keys").fetchall()
 
-    def refreshed(self, program: Incremental, before: Counter[Row], move: Move) -> tuple[Counter[Row], list[Row] | None]:
+    def refreshed(
+        self, program: Incremental, before: Counter[Row], move: Move
+    ) -> tuple[Counter[Row], list[Row] | None]:
         """The table after a refresh, and the keys that were computed again; None: nothing was."""
         keys = program.keys(move.changed, move.then, move.now)
         if keys is None:
@@ -538,7 +570,9 @@ def _shorter(sql: str) -> Iterator[str]:
 def _drop(node: exp.Expr, tree: exp.Expr) -> exp.Expr | None:
     """Without a clause or an item of a list."""
     parent = node.parent
-    if isinstance(node, exp.Where | exp.Having | exp.Qualify | exp.Join | exp.Filter) and not isinstance(parent, exp.Filter):
+    if isinstance(node, exp.Where | exp.Having | exp.Qualify | exp.Join | exp.Filter) and not isinstance(
+        parent, exp.Filter
+    ):
         if isinstance(node, exp.Filter):
             node.replace(node.this)
         else:

@@ -84,8 +84,6 @@ def _changed(spark: SparkSession, read: InputRead, change: FewRows | ManyRows | 
             return spark.createDataFrame(bare, schema)
         case ManyRows(files):
             everything = (*files.came, *files.went, *files.feed)
-            if any(file.partition for file in everything):
-                raise EngineError(f"{read.name}: many rows of a partitioned table changed")
             return through_parquet(spark, read.pin.location, schema, tuple(map(_data_file, everything)))
 
 
