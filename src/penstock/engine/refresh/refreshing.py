@@ -137,9 +137,14 @@ class _Refreshing:
         assert stored is not None  # noqa: S101
         reader = Reader(self.spark, self.storage)
         planned = self._show(reader)
-        views = ChangeViews(self.spark, reader, {read.view: read for read in job.reads})
+        views = ChangeViews(self.spark, reader, {read.view: read for read in job.reads}, self.storage)
+        old = program.reads_old & plan.changes.keys()
+        unreadable = views.unreadable(plan.changes, old, plan.before)
+        if unreadable is not None:
+            choice = Choice("reinitialize", unreadable.code, unreadable.reason)
+            return self.everything(self._permitted(choice), program)
         views.show(plan.changes)
-        for view in program.reads_old:
+        for view in old:
             views.show_old(view, plan.before)
         sql = program.keys(frozenset(plan.changes), plan.before.now, job.now)
         keys = None if sql is None else self._keys(sql)
