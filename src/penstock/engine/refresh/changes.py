@@ -6,11 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyarrow.fs import FileType
-
 from penstock.engine.log.handle import TableMissing, UnreadableLog
 from penstock.engine.log.snapshot import snapshot
-from penstock.engine.log.storage import Storage, place
+from penstock.engine.log.storage import Storage
 from penstock.engine.observe.source_log import source_log
 from penstock.engine.refresh.changed_rows import ChangedRows, FewRows, ManyRows, Unchanged, changed_rows
 from penstock.engine.refresh.reinitialize import Reinitialize
@@ -136,24 +134,11 @@ def _change(read: InputRead, before: RefreshedFrom, storage: Storage | None) -> 
         return Reinitialize("TABLE_REPLACED", "it was rebuilt, so that nothing tells which rows changed")
     try:
         table_id = was.table_id or _table_id(pin.location, storage)
-        change = changed_rows(pin.location, table_id, was.snapshot, pin.snapshot, storage=storage)
-        return _by_spark(read, change, storage) if isinstance(change, ManyRows) else change
+        return changed_rows(pin.location, table_id, was.snapshot, pin.snapshot, storage=storage)
     except TableMissing:
         return Reinitialize("HISTORY_EXPIRED", f"there is no table at {pin.location}")
     except UnreadableLog as error:
         return Reinitialize("NOT_READABLE", error.message)
-
-
-def _by_spark(read: InputRead, change: ManyRows, storage: Storage | None) -> ManyRows | Reinitialize:
-    """Many changed rows, if Spark can read them by their files alone."""
-    files = change.files.all
-    if any(file.partition for file in files):
-        return Reinitialize("NOT_READABLE", f"many rows changed ({change.reason}), in a partitioned table")
-    for file in files:
-        filesystem, inside = place(read.pin.location, file.path, storage)
-        if filesystem.get_file_info(inside).type == FileType.NotFound:
-            return Reinitialize("HISTORY_EXPIRED", f"the file {file.path} is gone")
-    return change
 
 
 def _table_id(location: str, storage: Storage | None) -> str:

@@ -63,7 +63,8 @@ def refresh(session: Session, job: RefreshJob, step: Step, storage: Storage | No
             case Everything(choice, program):
                 staged = refreshing.everything(choice, program)
             case ByKeys():
-                staged = refreshing.by_keys(plan)
+                only = _only_added(plan, job, stored)
+                staged = refreshing.by_keys(plan) if only is None else refreshing.appended(plan, *only)
             case _:
                 assert_never(plan)
         reader = Reader(attempt.spark, storage)
@@ -161,13 +162,16 @@ class _Refreshing:
         """The rows of the keys that changed, in place of those that are stored of them."""
         job, stored, program = self.job, self.stored, plan.program
         assert stored is not None  # noqa: S101
-        if (only := _only_added(plan, job)) is not None and len(stored.files) < MOST_APPENDED:
-            return self.appended(plan, *only)
         reader = Reader(self.spark, self.storage)
         planned = self._show(reader)
-        views = ChangeViews(self.spark, reader, {read.view: read for read in job.reads})
+        views = ChangeViews(self.spark, reader, {read.view: read for read in job.reads}, self.storage)
+        old = program.reads_old & plan.changes.keys()
+        unreadable = views.unreadable(plan.changes, old, plan.before)
+        if unreadable is not None:
+            choice = Choice("reinitialize", unreadable.code, unreadable.reason)
+            return self.everything(self._permitted(choice), program)
         views.show(plan.changes)
-        for view in program.reads_old:
+        for view in old:
             views.show_old(view, plan.before)
         sql = program.keys(frozenset(plan.changes), plan.before.now, job.now)
         keys = None if sql is None else self._keys(sql)
@@ -263,12 +267,12 @@ class _Refreshing:
         )
         marked = [frame.selectExpr("*", f"{what} as {_WHAT}") for frame, what in parts]
         rows = reduce(lambda a, b: a.union(b), marked)
-        watched, observation = _watched(
-            rows, schema, {"old": f"{_WHAT} = {_OLD}", "new": f"{_WHAT} = {_NEW}"}, also=(_WHAT,)
-        )
         size = sum(file.size for file in touched) + sum(plan.size or 0 for plan in narrowed)
-        order = self._order(program, schema)
-        files = self._write(self._laid_out(watched.filter(f"{_WHAT} <> {_OLD}").drop(_WHAT), order, size))
+        # watched once they are in order: to find their ranges Spark may run what lies below twice
+        ordered = self._laid_out(rows, self._order(program, schema), size)
+        sides = {"old": f"{_WHAT} = {_OLD}", "new": f"{_WHAT} = {_NEW}"}
+        watched, observation = _watched(ordered, schema, sides, also=(_WHAT,))
+        files = self._write(watched.filter(f"{_WHAT} <> {_OLD}").drop(_WHAT))
         old, fresh = (digest_of(observation.get, name) for name in ("old", "new"))
         before = job.digests.get(WHOLE)
         after = None if before is None else _moved(before, old, fresh)
@@ -349,9 +353,11 @@ class _Refreshing:
         )
 
 
-def _only_added(plan: ByKeys, job: RefreshJob) -> tuple[str, FewRows] | None:
+def _only_added(plan: ByKeys, job: RefreshJob, stored: TableSnapshot | None) -> tuple[str, FewRows] | None:
     """The one input of which rows were only added, where that only adds rows to the table; with its view."""
     if not plan.program.monotone or job.timed or job.strategy == "affected_keys" or len(plan.changes) != 1:
+        return None
+    if stored is None or len(stored.files) >= MOST_APPENDED:
         return None
     ((view, change),) = plan.changes.items()
     return (view, change) if isinstance(change, FewRows) and change.inserts_only else None
