@@ -40,7 +40,7 @@ def pins(**snapshots: int) -> Frontier:
 
 
 def snapshots(
-    of: Graph, current: Frontier, made_from: Mapping[str, Frontier], *, away: Sequence[str] = ()
+    of: Graph, current: Mapping[str, Pin | None], made_from: Mapping[str, Frontier], *, away: Sequence[str] = ()
 ) -> Snapshots:
     """All tables that were built are refreshed by themselves, but those that are `away`."""
     return Snapshots(of, current, made_from, made_from.keys() - set(away))
