@@ -246,8 +246,7 @@ class _Run:
         return reconciled.view
 
     def _enqueue(self, view: StateView) -> int:
-        observations = Observations(self._workspace.project.graph, view)
-        orders = tuple(order for model in self._models for order in self._orders(observations, model))
+        orders = tuple(self._wanted(view))
         if not orders:
             return 0
         if any(order.lane != "refresh" for order in orders):  # whether a refresh needs Spark is known when it begins
@@ -256,6 +255,21 @@ class _Run:
         if added:
             self._progress.planned(orders)
         return added
+
+    def _wanted(self, view: StateView) -> Iterator[Order]:
+        """A dynamic table is refreshed once, after all that this run does above it."""
+        graph = self._workspace.project.graph
+        observations = Observations(graph, view)
+        moving = {name for name, work in view.work.items() if work.in_flight and name in self._names}
+        for model in graph.built:
+            above = not moving.isdisjoint(graph.parents(model.name))
+            if above:
+                moving.add(model.name)
+            if model.name in self._names and not (above and isinstance(model, DynamicModel)):
+                orders = self._orders(observations, model)
+                if orders:
+                    moving.add(model.name)
+                yield from orders
 
     def _orders(self, observations: Observations, model: Built) -> list[Order]:
         """A model that cannot be planned fails by itself."""
