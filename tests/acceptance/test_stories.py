@@ -1,4 +1,4 @@
-"""The two stories of examples/, told as their pages tell them, and what holds after each part."""
+"""The stories of examples/, told as their pages tell them, and what holds after each part."""
 
 from __future__ import annotations
 
@@ -46,6 +46,11 @@ class Story:
 
     def tasks(self, lane: str) -> list[dict[str, Any]]:
         return [task for task in self.shell.json("tasks", "--history")["tasks"] if task["lane"] == lane]
+
+    def keys(self) -> dict[str, int | None]:
+        """How many keys the newest refresh of each table computed; None: all."""
+        tasks = sorted(self.tasks("refresh"), key=lambda task: task["id"])
+        return {task["model"]: task["keys_affected"] for task in tasks}
 
     def invalidations(self) -> list[tuple[str, bool]]:
         """The cause of each, and whether it is closed."""
@@ -113,3 +118,24 @@ def test_a_late_row_is_one_repair_of_its_hour_and_its_day(story_of: Callable[[st
     # sixty-one rows of that hour, and nothing of the other twenty-five
     assert repairs["shop.orders_hourly"]["rows_read"] == 61
     assert all(one["stale"] == [] for one in story.models().values())
+
+
+@pytest.mark.timeout(600)
+def test_a_shop_computes_the_keys_that_changed(story_of: Callable[[str], Story]) -> None:
+    story = story_of("shop")
+    story.tell("Build")
+    story.tell("An order moves")
+    assert story.keys() == {
+        "shop.customer_metrics": 2,
+        "shop.order_details": 1,
+        "shop.revenue_by_segment": 2,
+        "shop.customer_favourites": 6,
+    }
+    story.tell("A customer is renamed")
+    assert story.keys()["shop.order_details"] == 10
+    story.tell("Most rows change")
+    assert set(story.keys().values()) == {None}
+    story.tell("Nothing changes")
+    quick = [task for task in story.tasks("refresh") if task["strategy"] == "no_data"]
+    assert sorted(task["model"] for task in quick) == ["shop.customer_metrics", "shop.order_details"]
+    assert all(task["seconds"] < 1 and task["spark_jobs"] == 0 for task in quick)

@@ -78,7 +78,7 @@ class Bars(Lines):
             TextColumn("{task.description:<32}"),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
-            TextColumn("intervals"),
+            TextColumn("{task.fields[unit]}"),
             TimeElapsedColumn(),
             TextColumn("{task.fields[note]}"),
             console=self._console,
@@ -98,7 +98,9 @@ class Bars(Lines):
             for order in orders:
                 self._planned[order.model] = self._planned.get(order.model, 0) + len(order.chunks)
                 if order.model not in self._bars:
-                    self._bars[order.model] = self._drawn.add_task(order.model, total=0, note="")
+                    self._bars[order.model] = self._drawn.add_task(
+                        order.model, total=0, note="", unit="refreshes" if order.lane == "refresh" else "intervals"
+                    )
                 self._drawn.update(self._bars[order.model], total=self._planned[order.model])
 
     def started(self, order: Order) -> None:
@@ -119,8 +121,18 @@ class Bars(Lines):
 
 
 def _said(result: Finished, is_new: bool) -> str:
-    chunks = count(len(result.order.chunks), "interval")
-    what = f"{result.order.model}: {chunks} ({result.order.lane}) {result.outcome}"
+    order = result.order
+    if order.lane == "refresh":
+        what = f"{order.model}: {_refreshed(result)}"
+    else:
+        what = f"{order.model}: {count(len(order.chunks), 'interval')} ({order.lane}) {result.outcome}"
     if result.outcome == "succeeded":
         what += f", {count(result.rows, 'row')}" if result.written else ", nothing changed"
     return f"{what}, {result.seconds:.1f} s" + (f"\n  {result.error}" if result.error and is_new else "")
+
+
+def _refreshed(result: Finished) -> str:
+    if result.outcome != "succeeded":
+        return f"refresh {result.outcome}"
+    keys = "" if result.keys is None else f", {count(result.keys, 'key')}"
+    return f"refreshed ({result.strategy}{keys})"

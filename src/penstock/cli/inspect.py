@@ -119,9 +119,20 @@ def status(options: Options, model: str | None, gaps: bool) -> None:
 
 
 def _holds(row: Mapping[str, object]) -> str:
+    """The positions of a table; of a dynamic one how old its rows are, and how old they may get."""
+    if row["type"] == "dynamic":
+        return _lag_words(row)
     held = show.span(row["coverage"] if row["type"] == "interval" else row["available"], str(row["axis"] or ""))
     expired = row["expired_before"]
     return held + (f", before {shown(expired, str(row['axis'] or ''))} expired" if isinstance(expired, int) else "")
+
+
+def _lag_words(row: Mapping[str, object]) -> str:
+    """`lag 12 s of 5 m`."""
+    if row["data_timestamp"] is None:
+        return "nothing"
+    target = row["target_lag_seconds"]
+    return f"lag {show.age(row['lag_seconds'])}" + (f" of {show.age(target)}" if target else "")
 
 
 def _stale_words(row: Mapping[str, object]) -> str:
@@ -175,7 +186,8 @@ def explain(options: Options, model: str, at: str | None) -> None:
     if options.json:
         show.print_json(answer)
         return
-    show.line(f"{answer['model']} ({answer['type']}) {answer['chunk_text']}: {answer['decision']}", "bold")
+    chunk = f" {answer['chunk_text']}" if answer["chunk_text"] else ""
+    show.line(f"{answer['model']} ({answer['type']}){chunk}: {answer['decision']}", "bold")
     show.line(f"  {answer['reason']}")
     if answer["strategy"] == "interval":
         show.line(f"  {APART}: {answer['strategy_reason']}")
@@ -238,13 +250,21 @@ def tasks(options: Options, model: str | None, failed: bool, history: bool, logs
         show.line(what if failed or history else f"{what}; --history shows what is done")
         return
     show.print_table(
-        tuple(_TASK_COLUMNS),
-        ((show.seconds(row[key]) if key == "seconds" else row[key] for key in _TASK_COLUMNS.values()) for row in rows),
+        tuple(_TASK_COLUMNS), ((_task_cell(row, column) for column in _TASK_COLUMNS.values()) for row in rows)
     )
     if answer["truncated"]:
         show.line(f"showing the newest {len(rows)} of {answer['total']}; --limit shows more")
     for row in rows:
         _print_attempts(row, logs)
+
+
+def _task_cell(row: Mapping[str, object], column: str) -> object:
+    """Why a dynamic table was refreshed, and why in that way."""
+    if column == "seconds":
+        return show.seconds(row[column])
+    if column == "reason" and row["lane"] == "refresh" and row["strategy_reason"]:
+        return f"{row['reason']}; {row['strategy_reason']}"
+    return row[column]
 
 
 def _print_attempts(row: Mapping[str, object], logs: bool) -> None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Literal, assert_never
 
 from penstock.planner.change.consumers import offered, positioned
-from penstock.planner.dynamic.lag import target_lags
+from penstock.planner.dynamic.lag import leads, target_lags
 from penstock.planner.dynamic.refresh import RefreshObservation
 from penstock.planner.dynamic.snapshots import Snapshots, same_snapshot
 from penstock.planner.policy.breaker import suspended_words
@@ -37,13 +37,19 @@ class Observations:
     @cached_property
     def _snapshots(self) -> Snapshots:
         view, made_from = self.view, {name: record.inputs for name, record in self.view.refreshed.items()}
-        away = view.paused | view.suspended.keys() | {name for name, work in view.work.items() if work.dead}
+        held = {name for name, work in view.work.items() if work.dead or work.cancelled}
+        away = view.paused | view.suspended.keys() | held
         going = frozenset(name for name in made_from if name not in away and self._target_lags.get(name) is not None)
         return Snapshots(self.graph, self.current, made_from, going)
 
     @cached_property
     def _target_lags(self) -> Mapping[str, int | None]:
         return target_lags(self.graph)
+
+    @cached_property
+    def _leads(self) -> Mapping[str, float]:
+        takes = {name: record.seconds for name, record in self.view.refreshed.items()}
+        return leads(self.graph, self._target_lags, takes)
 
     def observation(self, model: IntervalModel) -> Observation:
         """One model and its inputs."""
@@ -76,7 +82,7 @@ class Observations:
             made_from=record.inputs if record and generation and generation.covered else None,
             fresh=self.fresh(name),
             target_lag=self._target_lags[name],
-            takes_seconds=record.seconds if record else 0.0,
+            takes_seconds=self._leads[name],
             asked=generation is not None and bool(generation.stale),
             timed=model.timed,
             in_flight=bool(work.in_flight),
@@ -105,6 +111,13 @@ class Observations:
         moments = [self.known_until(parent) for parent in self.graph.parents(name)]
         known = [moment for moment in moments if moment is not None]
         return min(known) if known and len(known) == len(moments) else record.data_timestamp
+
+    def moment(self, name: str, pin: Pin) -> datetime | None:
+        """Up to when a snapshot of a table was all there was of it, as far as that is known."""
+        if same_snapshot(pin, self.current.get(name)):
+            return self.known_until(name)
+        readers = [record for record in self.view.refreshed.values() if same_snapshot(record.inputs.get(name), pin)]
+        return max((reader.data_timestamp for reader in readers if reader.data_timestamp is not None), default=None)
 
     def known_until(self, name: str) -> datetime | None:
         """Up to when the snapshot that may be read now is all there is of a table."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from penstock.planner.dynamic.lag import due_at
 from penstock.planner.dynamic.snapshots import Held, same_snapshot
@@ -30,7 +30,7 @@ class RefreshObservation:
     target_lag: int | None
     """In seconds, its consumers considered; None: it is refreshed when somebody asks."""
     takes_seconds: float = 0.0
-    """How long its refreshes usually take."""
+    """How long its refreshes usually take, and after them those of its consumers."""
     asked: bool = False
     """A rerun or an invalidation asks for all of it."""
     timed: bool = False
@@ -68,12 +68,12 @@ def refresh(seen: RefreshObservation, asked_at: datetime | None = None) -> Order
     reason = _reason(seen, asked_at)
     if reason is None:
         return Wait(name, "up to date: no input has changed since it was refreshed", "refresh")
-    if asked_at is None and seen.made_from is not None and not seen.asked:
+    if asked_at is None and not seen.asked and (seen.made_from is not None or seen.model.by_hand):
         if seen.target_lag is None:
             return Wait(name, f"{reason}, but it is refreshed only when asked for: penstock run {name}", "refresh")
         due = due_at(seen.fresh, seen.target_lag, seen.takes_seconds)
         if due is not None and due > seen.now:
-            return Wait(name, f"{reason}; its target lag lets it wait until {due:%Y-%m-%d %H:%M:%S}", "refresh")
+            return Wait(name, f"{reason}; its target lag lets it wait until {_utc(due)}", "refresh")
     choices = tuple(dependency.model for dependency in seen.model.inputs)
     return Order(name, "refresh", (WHOLE,), choices, reason)
 
@@ -105,6 +105,10 @@ def _check(seen: RefreshObservation, name: str) -> ReadinessCheck:
     if now is not None and (read.table_id, read.generation) != (now.table_id, now.generation):
         return ReadinessCheck(name, "snapshot", _words(now), True, "another table stands in its place")
     return ReadinessCheck(name, "snapshot", _words(now), True, f"changed since {_words(read)} was read")
+
+
+def _utc(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def _words(pin: Pin | None) -> str:

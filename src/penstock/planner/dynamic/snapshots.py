@@ -1,14 +1,16 @@
 """Which snapshots of its inputs does a refresh read, so that they are all of one moment?
 
-A table that reads another dynamic table, and an input of that one, reads the input as its parent did. Tables with a
-common consumer stay together: whoever is behind is refreshed to where the others are, and nobody goes on before.
+A table that reads another dynamic table, and an input of that one, reads the input as its parent did. Companions, the
+tables that another one reads together, are refreshed to where the first of them is, and none goes on before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
+from functools import cached_property
 
+from penstock.planner.dynamic.companions import Companions, companions
 from penstock.values.models import DynamicModel, Graph
 from penstock.values.tasks import Frontier, Pin
 
@@ -20,7 +22,7 @@ class Held:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Snapshots:
     """What is known of the tables that a component of the graph reads and consists of."""
 
@@ -49,10 +51,14 @@ class Snapshots:
         return together if isinstance(together, Held) else {**pins, **together}
 
     def _through_parents(self, model: DynamicModel) -> Frontier | Held:
-        """What the dynamic parents read, as they read it."""
+        """What the dynamic parents read, as they read it; that may be another of the parents at an older snapshot."""
         read: dict[str, tuple[str, Pin]] = {}
-        for parent in self.graph.parents(model.name):
-            for name, pin in self.made_from.get(parent, {}).items():
+        parents = [name for name in self.graph.parents(model.name) if name in self.made_from]
+        through = {name for parent in parents for name in self.made_from[parent]}
+        for parent in parents:
+            if parent in through:
+                continue
+            for name, pin in self.made_from[parent].items():
                 other, known = read.setdefault(name, (parent, pin))
                 if not same_snapshot(known, pin):
                     late, early = (other, parent) if _is_behind(known, pin) else (parent, other)
@@ -60,34 +66,44 @@ class Snapshots:
         return {name: pin for name, (_, pin) in read.items()}
 
     def _together(self, model: DynamicModel, newest: Frontier) -> Frontier | Held:
-        """`newest`, or the snapshots that tables with a common consumer have read, while this one is behind them."""
-        own = self.made_from.get(model.name, {})
-        peers = sorted(self._peers(model))
-        read = {name: [pins[name] for peer in peers if name in (pins := self.made_from[peer])] for name in newest}
-        ahead = {name: max((_least(own, name), *pins), key=_order) for name, pins in read.items() if pins}
+        """`newest`, or the snapshots that its companions have read, while this one is behind them."""
+        own, beside = self.made_from.get(model.name, {}), self._going(self._companions.of[model.name])
+        ahead = {name: self._furthest(name, pin, (model.name, *beside)) for name, pin in newest.items()}
         if any(_is_behind(own.get(name), pin) for name, pin in ahead.items()):
-            return {name: ahead.get(name) or own.get(name) or newest[name] for name in newest}
-        moved = {name for name, pin in newest.items() if not same_snapshot(own.get(name), pin)}
-        for peer in peers if moved else ():
-            for name, pin in self.made_from[peer].items():
-                if name in newest and _is_behind(pin, own.get(name)):
-                    return Held(f"waiting for {peer}, which has not read {name} as far and has a consumer in common")
-        return newest
+            return {name: ahead[name] or newest[name] for name in newest}
+        moved = any(not same_snapshot(own.get(name), pin) for name, pin in newest.items())
+        lagging = self._lagging((*beside, *self._arms(model.name)), own) if moved else None
+        return newest if lagging is None else lagging
 
-    def _peers(self, model: DynamicModel) -> Iterator[str]:
-        """Built tables with a common dynamic consumer that neither read the model nor are read by it."""
-        below = self._dynamic_below(model.name)
-        for other in self.graph.dynamic_models:
-            name = other.name
-            if name == model.name or name in below or name not in self.made_from or name not in self.going:
-                continue
-            theirs = self._dynamic_below(name)
-            if model.name not in theirs and below & theirs:
-                yield name
+    def _furthest(self, name: str, newest: Pin, tables: Iterable[str]) -> Pin | None:
+        """The newest snapshot of an input that one of the tables has read; of a table that was replaced none counts."""
+        pins = [pin for table in tables if (pin := self.made_from.get(table, {}).get(name)) is not None]
+        readable = [pin for pin in pins if same_snapshot(pin, newest) or _is_behind(pin, newest)]
+        return max(readable, key=_order, default=None)
 
-    def _dynamic_below(self, name: str) -> set[str]:
-        below = self.graph.descendants(name)
-        return {child for child in below if isinstance(self.graph.models[child], DynamicModel)}
+    def _lagging(self, tables: Iterable[str], own: Frontier) -> Held | None:
+        """A table that must come as far as `own` before that may go on; None: there is none."""
+        for table in tables:
+            for name, pin in self.made_from[table].items():
+                if _is_behind(pin, own.get(name)) and self._moves(table, name):
+                    return Held(f"waiting for {table}, which has not read {name} as far and has a consumer in common")
+        return None
+
+    def _arms(self, name: str) -> tuple[str, ...]:
+        """The tables below this one that have companions: they can only read what this one holds now."""
+        return self._going(table for table in self._companions.below[name] if self._companions.of[table])
+
+    def _going(self, names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted(name for name in names if name in self.going and name in self.made_from))
+
+    def _moves(self, table: str, name: str) -> bool:
+        """Whether it will read a newer snapshot of that input by itself, through its dynamic parents too."""
+        parents = [parent for parent in self.graph.parents(table) if name in self.made_from.get(parent, {})]
+        return table in self.going and all(self._moves(parent, name) for parent in parents)
+
+    @cached_property
+    def _companions(self) -> Companions:
+        return companions(self.graph)
 
 
 def same_snapshot(pin: Pin | None, other: Pin | None) -> bool:
@@ -106,13 +122,6 @@ def _is_behind(pin: Pin | None, other: Pin | None) -> bool:
     if pin is None or other is None or pin.snapshot is None or other.snapshot is None:
         return False
     return _table(pin) == _table(other) and pin.snapshot < other.snapshot
-
-
-_NOTHING_READ = Pin("", -1)
-
-
-def _least(frontier: Frontier, name: str) -> Pin:
-    return frontier.get(name, _NOTHING_READ)
 
 
 def _order(pin: Pin) -> int:

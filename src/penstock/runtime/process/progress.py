@@ -19,6 +19,10 @@ class Finished:
     rows: int = 0
     written: bool = False
     error: str | None = None
+    strategy: str | None = None
+    """How a dynamic table was refreshed."""
+    keys: int | None = None
+    """How many of its keys were computed; None: all, or it does not go by keys."""
 
 
 class Progress(Protocol):

@@ -246,25 +246,32 @@ class _Run:
         return reconciled.view
 
     def _enqueue(self, view: StateView) -> int:
-        observations = Observations(self._workspace.project.graph, view)
-        orders: list[Order] = []
-        away = view.paused | view.suspended.keys()
-        busy = {n for n, w in view.work.items() if w.running or (n not in away and w.queued + w.retrying)}
-        for model in self._models:
-            above = busy.intersection(self._workspace.project.graph.parents(model.name))
-            if above and isinstance(model, DynamicModel):
-                busy.add(model.name)  # refreshed once, when what it reads is done
-            elif planned := self._orders(observations, model):
-                orders += planned
-                busy.add(model.name)
+        orders = tuple(self._wanted(view))
         if not orders:
             return 0
         if any(order.lane != "refresh" for order in orders):  # whether a refresh needs Spark is known when it begins
             self._workspace.engine.session.begin()
         added = self._state.queue.enqueue(orders, {name: generation.no for name, generation in view.working.items()})
         if added:
-            self._progress.planned(tuple(orders))
+            self._progress.planned(orders)
         return added
+
+    def _wanted(self, view: StateView) -> Iterator[Order]:
+        """A dynamic table is refreshed once, after all that this run does above it."""
+        graph = self._workspace.project.graph
+        observations = Observations(graph, view)
+        # nobody claims the tasks of a paused or suspended model
+        away = view.paused | view.suspended.keys()
+        moving = {n for n, w in view.work.items() if w.running or (n not in away and w.queued + w.retrying)}
+        for model in graph.built:
+            above = not moving.isdisjoint(graph.parents(model.name))
+            if above:
+                moving.add(model.name)
+            if model.name in self._names and not (above and isinstance(model, DynamicModel)):
+                orders = self._orders(observations, model)
+                if orders:
+                    moving.add(model.name)
+                yield from orders
 
     def _orders(self, observations: Observations, model: Built) -> list[Order]:
         """A model that cannot be planned fails by itself."""

@@ -149,11 +149,29 @@ def _ended(context: AttemptContext, lease: Lease, began: float) -> Finished:
     if isinstance(result, Wait):
         context.patiently(lease, lambda: context.state.queue.release(lease, result.reason))
         return Finished(lease.order, "released", time.monotonic() - began, error=result.reason)
-    rows = sum(chunk.rows for chunk in result.chunks)
-    return Finished(lease.order, "succeeded", time.monotonic() - began, rows, result.written)
+    rows = sum(chunk.rows for chunk in result.commit.chunks)
+    seconds = time.monotonic() - began
+    return Finished(
+        lease.order,
+        "succeeded",
+        seconds,
+        rows,
+        result.commit.written,
+        strategy=result.strategy,
+        keys=result.keys,
+    )
 
 
-def _attempt(context: AttemptContext, lease: Lease) -> Commit | Wait:
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    """What an attempt committed, and how."""
+
+    commit: Commit
+    strategy: str
+    keys: int | None = None
+
+
+def _attempt(context: AttemptContext, lease: Lease) -> _Accepted | Wait:
     view = context.patiently(lease, lambda: context.state.views.lineage(lease.order.model))
     resolver = context.patiently(lease, lambda: context.resolver(view, context.state.projects))
     if resolver is None:
@@ -164,7 +182,7 @@ def _attempt(context: AttemptContext, lease: Lease) -> Commit | Wait:
     if lease.attempt > 1:
         adopted = context.engine.find_commit(resolver.table(generation.location), lease.uuid)
         if adopted is not None:
-            return _accept(context, lease, adopted)
+            return _Accepted(_accept(context, lease, adopted), "adopted")
     prepared = _prepared(context, resolver, lease, generation=generation, view=view)
     if isinstance(prepared, Wait):
         return prepared
@@ -178,7 +196,7 @@ def _attempt(context: AttemptContext, lease: Lease) -> Commit | Wait:
             _discard(context, prepared)
             raise
         context.step("staged")
-        return _publish(context, lease, staged)
+        return _Accepted(_publish(context, lease, staged), _strategy(staged), staged.cost.keys)
 
 
 def _prepared(

@@ -62,7 +62,9 @@ def refresh_job(
     if record is not None and generation.covered and generation.accepted_snapshot is not None:
         stored = {name: resolver.located(pin) for name, pin in record.inputs.items()}
         before = RefreshedFrom(generation.accepted_snapshot, stored, record.data_timestamp or view.at)
-    moments = [Observations(resolver.graph, view).known_until(parent) for parent in resolver.graph.parents(model.name)]
+    observations = Observations(resolver.graph, view)
+    parents = resolver.graph.parents(model.name)
+    moments = [observations.moment(parent, pins[parent]) for parent in parents if parent in pins]
     known = [moment for moment in moments if moment is not None]
     return RefreshJob(
         model=model.name,
