@@ -1,4 +1,4 @@
-"""Random queries over tiny tables full of NULLs, random changes, and DuckDB as the judge of the programs of a refresh."""
+"""Random queries over tiny tables full of NULLs, random changes, and DuckDB as the judge of refresh programs."""
 
 from __future__ import annotations
 
@@ -82,6 +82,9 @@ class Author:
 
     def number(self, query: Query) -> str:
         name = self.one_of(query, "int")
+        moment = self.one_of(query, "timestamp_ntz")
+        if moment is not None and self.chance.random() < 0.06:
+            return f"case when {moment} > now() - interval {self.chance.randint(1, 4)} hour then 1 else 0 end"
         if name is None:
             return str(self.chance.randint(0, 2))
         return self.chance.choice([name, name, f"{name} + 1", f"coalesce({name}, 0)", f"{name} % 2"])
@@ -381,7 +384,7 @@ def _edit(chance: Random, name: str, rows: list[Row], feed: list[Row], kind: str
 # --- judging
 
 
-class Wrong(AssertionError):
+class Wrong(AssertionError):  # noqa: N818  # what failed is a rule
     """A program of a refresh that did not give what the whole query gives."""
 
     def __init__(self, sql: str, move: Move, why: str) -> None:
@@ -395,8 +398,11 @@ class Bench:
 
     connection: duckdb.DuckDBPyConnection = field(default_factory=lambda: duckdb.connect(config={"threads": 1}))
     translated: dict[str, str] = field(default_factory=dict)
+    texts: dict[tuple[int, str, frozenset[str] | None], str | None] = field(default_factory=dict)
     cases: int = 0
     keys: int = 0
+    moved: int = 0
+    """Cases in which the result changed."""
 
     def __post_init__(self) -> None:
         self.connection.execute("set timezone = 'UTC'")
@@ -423,20 +429,36 @@ class Bench:
             self.translated[sql] = duckdb_sql(sql)
         return self.translated[sql]
 
+    def knows(self, sql: str, now: datetime) -> bool:
+        """Whether DuckDB can run what the author wrote: it knows fewer correlated subqueries than there are."""
+        try:
+            self.rows(at_moment(sql, now))
+        except (duckdb.BinderException, duckdb.NotImplementedException):
+            return False
+        return True
+
     def keyed_by(self, sql: str) -> list[Row]:
         self.connection.execute(f"create or replace temp table penstock_keys as {self._translated(sql)}")
         return self.connection.execute("from penstock_keys").fetchall()
+
+    def written(self, program: Incremental, name: str, move: Move) -> str | None:
+        """A program's text; those that do not ask for the time are written once."""
+        place = (id(program), name, move.changed if name == "keys" else None)
+        if program.timed or place not in self.texts:
+            times = {"keys": (move.changed, move.then, move.now)}.get(name, (move.now,))
+            self.texts[place] = getattr(program, name)(*times)
+        return self.texts[place]
 
     def refreshed(
         self, program: Incremental, before: Counter[Row], move: Move
     ) -> tuple[Counter[Row], list[Row] | None]:
         """The table after a refresh, and the keys that were computed again; None: nothing was."""
-        keys = program.keys(move.changed, move.then, move.now)
+        keys = self.written(program, "keys", move)
         if keys is None:
             return before, None
         listed = self.keyed_by(keys)
         if not program.key:
-            return (Counter(self.rows(program.rows(move.now))) if listed else before), listed
+            return (Counter(self.rows(self.written(program, "rows", move))) if listed else before), listed
         names = [name.lower() for name in (*program.columns, *program.hidden)]
         places = [names.index(name.lower()) for name in program.key]
         chosen = set(listed)
@@ -445,22 +467,33 @@ class Bench:
             return tuple(row[place] for place in places)
 
         kept = Counter({row: count for row, count in before.items() if of(row) not in chosen})
-        made = Counter(self.rows(program.rows(move.now)))
+        made = Counter(self.rows(self.written(program, "rows", move)))
         assert all(of(row) in chosen for row in made), "a row with another key"
         return kept + made, listed
 
     def judge(self, sql: str, program: Incremental, before: Counter[Row], move: Move) -> Counter[Row]:
         """The whole result after a move; Wrong where a refresh gives another one."""
         self.cases += 1
-        after = Counter(self.rows(program.full(move.now)))
+        asked = Counter(self.rows(at_moment(sql, move.now)))
         try:
+            after = Counter(self.rows(self.written(program, "full", move)))
             refreshed, keys = self.refreshed(program, before, move)
         except (duckdb.Error, AssertionError) as error:
             raise Wrong(sql, move, str(error)) from error
         self.keys += len(keys or ())
+        self.moved += after != before
+        shown = Counter(row[: len(program.columns)] for row in after.elements())
+        if shown != asked:
+            raise Wrong(sql, move, f"the whole result is {dict(shown)}, and not {dict(asked)}")
         if refreshed != after:
             raise Wrong(sql, move, f"missing {dict(after - refreshed)}, too many {dict(refreshed - after)}")
         return after
+
+
+def at_moment(sql: str, now: datetime) -> str:
+    """What the author wrote, with the time of the query."""
+    moment = f"cast('{now.replace(tzinfo=None).isoformat(' ')}' as timestamp_ntz)"
+    return sql.replace("now()", moment).replace("current_timestamp()", moment)
 
 
 def _literal(value: Any) -> str:
@@ -474,6 +507,7 @@ class Report:
     cases: int = 0
     queries: int = 0
     keys: int = 0
+    moved: int = 0
     whole: Counter[str] = field(default_factory=Counter)
     """Why queries were computed whole."""
     shapes: Counter[str] = field(default_factory=Counter)
@@ -483,17 +517,19 @@ def run(seed: int, queries: int, moves: int = 6, judge: Callable[..., Counter[Ro
     """Judge so many random queries over some random moves each; Wrong at the first that fails."""
     chance, bench, report = Random(seed), Bench(), Report()
     for _ in range(0, queries, 25):
+        bench.texts.clear()
         programs = list(understood(chance, min(25, queries), report))
         state, now = first_state(chance), START
         move = Move(state, state, dict.fromkeys(INPUTS, ()), now, now)
         bench.load(move)
+        programs = [(sql, program) for sql, program in programs if bench.knows(sql, now)]
         tables = [Counter(bench.rows(program.full(now))) for _, program in programs]
         for _ in range(moves):
             move = next_move(chance, move.new, move.now)
             bench.load(move)
             for place, (sql, program) in enumerate(programs):
                 tables[place] = bench.judge(sql, program, tables[place], move)
-    report.cases, report.keys = bench.cases, bench.keys
+    report.cases, report.keys, report.moved = bench.cases, bench.keys, bench.moved
     return report
 
 

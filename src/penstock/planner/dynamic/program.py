@@ -1,7 +1,7 @@
 """Which SQL keeps a dynamic table fresh?
 
-`understand` reads the query of a table once. What it gives writes the programs of a refresh: which keys may have other rows,
-and what the rows of these keys are now.
+`understand` reads the query of a table once. What it gives writes the programs of a refresh: which keys may have other
+rows, and what the rows of these keys are now.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def shape_of(plan: Node) -> str:
     return " of ".join(words) or "projection"
 
 
-def _word(node: Node) -> str:
+def _word(node: Node) -> str:  # noqa: PLR0911  # one line per kind of node
     match node:
         case Aggregate():
             return "aggregate" if node.keys else "ungrouped aggregate"

@@ -1,8 +1,8 @@
 """What is a query made of, once every name in it is resolved?
 
-A plan is a tree of nodes. Each column of a node has a name that no other column of the plan has, so an expression can be
-moved from one node to another without getting a new meaning. A column in an expression is a plain `exp.Column` of that
-name.
+A plan is a tree of nodes. Each column of a node has a name that no other column of the plan has, so an expression can
+be moved from one node to another without getting a new meaning. A column in an expression is a plain `exp.Column` of
+that name.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ def with_children(node: Node, new: tuple[Node, ...]) -> Node:
             return replace(node, child=new[0])
 
 
-def expressions(node: Node) -> tuple[exp.Expr, ...]:
+def expressions(node: Node) -> tuple[exp.Expr, ...]:  # noqa: PLR0911  # one line per kind of node
     """What a node computes itself."""
     match node:
         case Filter():

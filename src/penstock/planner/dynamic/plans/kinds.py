@@ -17,18 +17,19 @@ _BOOLEANS = (
     exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ,
     exp.Is, exp.In, exp.Between, exp.Like, exp.RegexpLike, exp.Exists,
 )  # fmt: skip
+_RESULTS = {
+    "bigint": "count count_if approx_count_distinct regr_count unix_seconds unix_millis unix_micros xxhash64",
+    "boolean": "bool_and bool_or every any some isnull isnotnull contains startswith endswith",
+    "string": "upper lower concat_ws substring substr trim ltrim rtrim date_format hex md5 sha1 sha2 regexp_replace",
+    "date": "to_date date_add date_sub last_day make_date date",
+    "timestamp": "timestamp_seconds timestamp_millis timestamp_micros to_utc_timestamp from_utc_timestamp timestamp",
+    "int": "year month day dayofmonth dayofweek dayofyear hour minute second length datediff size row_number rank"
+    " dense_rank ntile",
+}
+_FIXED = {name: kind for kind, names in _RESULTS.items() for name in names.split()}
 _LIKE_ARGUMENTS = frozenset(
-    ["coalesce", "nvl", "ifnull", "greatest", "least", "nullif", "nullifzero", "zeroifnull", "abs", "negative"]
+    "coalesce nvl ifnull greatest least nullif nullifzero zeroifnull abs negative mod pmod".split()  # noqa: SIM905
 )
-_FIXED = {
-    **dict.fromkeys(["count", "count_if", "approx_count_distinct", "regr_count"], "bigint"),
-    **dict.fromkeys(["bool_and", "bool_or", "every", "any", "some"], "boolean"),
-    **dict.fromkeys(["upper", "lower", "concat_ws", "substring", "substr", "trim", "ltrim", "rtrim", "date_format", "hex", "md5", "sha1", "sha2"], "string"),
-    **dict.fromkeys(["to_date", "date_add", "date_sub", "last_day", "make_date", "date"], "date"),
-    **dict.fromkeys(["date_trunc", "timestamp_seconds", "to_utc_timestamp", "from_utc_timestamp", "timestamp"], "timestamp"),
-    **dict.fromkeys(["year", "month", "day", "dayofmonth", "dayofweek", "dayofyear", "hour", "minute", "second", "length", "datediff", "size"], "int"),
-    **dict.fromkeys(["row_number", "rank", "dense_rank", "ntile"], "int"),
-}  # fmt: skip
 
 
 def plain(kind: str | None) -> str | None:
@@ -43,7 +44,12 @@ def comparable(left: str | None, right: str | None) -> bool:
     """Whether values of two types are compared without changing them."""
     if left is None or right is None:
         return False
-    return left == right or (left in _WHOLE and right in _WHOLE)
+    return (left == right and left != "decimal") or (left in _WHOLE and right in _WHOLE)
+
+
+def typed_null(kind: str | None) -> exp.Expr | None:
+    """NULL of a type; None where the type is not known well enough."""
+    return None if kind in (None, "decimal") else exp.cast(exp.null(), kind, dialect="spark")
 
 
 def exact(kind: str | None) -> bool:
@@ -79,6 +85,11 @@ class Facts:
             self.inexact.add(name)
 
 
+def comparable_again(name: str, facts: Facts) -> bool:
+    """Whether a column is the same to the last bit when it is computed again, and of a type that can be compared."""
+    return name not in facts.inexact and unfit_for_key(facts.kinds.get(name)) is None
+
+
 def _inexact(value: exp.Expr, kinds: Mapping[str, str | None]) -> bool:
     return any(
         not _call_is_exact(call, kinds)
@@ -102,8 +113,8 @@ def _plain_arguments(node: exp.Expr) -> list[exp.Expr]:
     return list(node.expressions) if isinstance(node, exp.Distinct) else [node]
 
 
-def kind_of(value: exp.Expr, kinds: Mapping[str, str | None]) -> str | None:
-    """The type as Spark writes it; None when it is not known here."""
+def kind_of(value: exp.Expr, kinds: Mapping[str, str | None]) -> str | None:  # noqa: PLR0911  # one line per kind of value
+    """The type as Spark writes it, `decimal` where its precision is not followed; None when it is not known here."""
     match value:
         case exp.Column():
             return kinds.get(value.name)
@@ -117,9 +128,11 @@ def kind_of(value: exp.Expr, kinds: Mapping[str, str | None]) -> str | None:
             return _literal(value)
         case exp.Neg():
             return kind_of(value.this, kinds)
-        case exp.Add() | exp.Sub() | exp.Mul():
+        case exp.Add() | exp.Sub() | exp.Mul() | exp.Mod():
             wider = _wider([value.this, value.expression], kinds)
-            return wider if wider in _WHOLE else None
+            return wider if exact(wider) else None
+        case exp.IntDiv():
+            return "bigint"
         case exp.Case():
             branches = [branch.args["true"] for branch in value.args["ifs"]]
             default = value.args.get("default")
@@ -137,7 +150,7 @@ def _literal(value: exp.Literal) -> str | None:
     if value.is_string:
         return "string"
     if not value.name.isdigit():
-        return None
+        return "decimal" if value.name.replace(".", "").isdigit() else None
     return "int" if int(value.name) < 2**31 else "bigint"
 
 
@@ -153,15 +166,8 @@ def _call(value: exp.Anonymous, kinds: Mapping[str, str | None]) -> str | None:
         return kind_of(value.expressions[0], kinds)
     if name in ("sum", "try_sum") and len(value.expressions) == 1:
         kind = kind_of(_plain_arguments(value.expressions[0])[0], kinds)
-        return "bigint" if kind in _WHOLE else _wider_decimal(kind)
+        return "bigint" if kind in _WHOLE else "decimal" if exact(kind) else None
     return None
-
-
-def _wider_decimal(kind: str | None) -> str | None:
-    if kind is None or not kind.startswith("decimal("):
-        return None
-    precision, scale = (int(part) for part in kind[8:-1].split(","))
-    return f"decimal({min(38, precision + 10)},{scale})"
 
 
 def _wider(values: Sequence[exp.Expr], kinds: Mapping[str, str | None]) -> str | None:
@@ -171,4 +177,6 @@ def _wider(values: Sequence[exp.Expr], kinds: Mapping[str, str | None]) -> str |
         return None
     if all(kind in _WHOLE for kind in known):
         return max(known, key=_WHOLE.index)
-    return known[0] if all(kind == known[0] for kind in known) and not known[0].startswith("decimal") else None
+    if all(map(exact, known)):
+        return "decimal"
+    return known[0] if all(kind == known[0] for kind in known) else None

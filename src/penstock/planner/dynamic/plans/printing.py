@@ -96,7 +96,7 @@ class _Printer:
             block = self.closed(block, tuple(block.scope))
         return self._finished(block, titles)
 
-    def block(self, node: Node, needed: frozenset[str]) -> _Block:
+    def block(self, node: Node, needed: frozenset[str]) -> _Block:  # noqa: PLR0911, PLR0912  # one line per kind of node
         match node:
             case Scan():
                 return self._scan(node)
@@ -162,7 +162,9 @@ class _Printer:
     def _relation(self, source: exp.Expr, names: Sequence[str], own: Sequence[str] | None = None) -> _Block:
         alias = self._alias()
         source.set("alias", exp.TableAlias(this=alias))
-        scope = {name: _cell(alias, title) for name, title in zip(names, own or names, strict=True)}
+        scope: dict[str, exp.Expr] = {
+            name: _cell(alias, title) for name, title in zip(names, own or names, strict=True)
+        }
         return _Block(scope, source)
 
     def _scan(self, node: Scan) -> _Block:
@@ -259,7 +261,7 @@ class _Printer:
         return block
 
     def _aggregate(self, node: Aggregate, needed: frozenset[str]) -> _Block:
-        keys = [key for key in node.keys]
+        keys = node.keys
         values = [value for value in node.values if value.name in needed]
         below = names_in(*(output.value for output in (*keys, *values)))
         block = self.block(node.child, below)

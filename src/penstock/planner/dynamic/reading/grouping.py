@@ -27,14 +27,16 @@ def _call(node: exp.Expr) -> bool:
 
 def is_aggregate(node: exp.Expr) -> bool:
     """Whether it is a call of an aggregate with all that belongs to it, and not over a window."""
-    inner = node
+    inner: exp.Expr = node
     while isinstance(inner, _AROUND):
         inner = inner.this
     if not _call(inner):
         return False
-    above, below = node.parent, node
+    above: exp.Expr | None = node.parent
+    below = node
     while isinstance(above, _AROUND) and above.this is below:
-        above, below = above.parent, above
+        below = above
+        above = above.parent
     return not (isinstance(above, exp.Window) and above.this is below)
 
 
@@ -59,8 +61,7 @@ class Grouping:
         self._places: list[int] = []
         self._keys: list[tuple[exp.Expr, Output]] = []
         self._values: list[tuple[exp.Expr, Output]] = []
-        written = [key for key in keys]
-        self._rows, over_rows = reader.subqueries.attached(self._rows, written)
+        self._rows, over_rows = reader.subqueries.attached(self._rows, keys)
         self._moments: dict[str, exp.Expr] = {}
         for key, value in zip(keys, over_rows, strict=True):
             self._places.append(self._key(key, value))
@@ -122,9 +123,6 @@ class Grouping:
         unique = None
         if sets is not None:
             unique = tuple(tuple(dict.fromkeys(self._places[place] for place in own)) for own in sets)
-        for value, output in self._keys if unique is not None else ():
-            del value
-            self._reader.facts.kinds.setdefault(output.name, None)
         keys = tuple(output for _, output in self._keys)
         return Aggregate(rows, keys, tuple(output for _, output in self._values), unique)
 
@@ -147,7 +145,7 @@ def with_windows(reader: Reader, plan: Node, values: Sequence[exp.Expr]) -> tupl
     def replaced(node: exp.Expr) -> exp.Expr:
         if not isinstance(node, exp.Window):
             return node
-        window = node.copy()
+        window: exp.Expr = node.copy()
         parts = [part for part in window.args.get("partition_by") or [] if names_in(part) or timed(part)]
         if not parts:
             raise Refused("WINDOW_WITHOUT_PARTITION_BY", "a window without PARTITION BY hangs on all rows")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from sqlglot import exp
 
@@ -134,7 +135,7 @@ class Reader:
             plan = Union((sides[0], sides[1]), names, alike)
             plan = plan if every else Distinct(plan)
         else:
-            kind = "except" if isinstance(node, exp.Except) else "intersect"
+            kind: Literal["except", "intersect"] = "except" if isinstance(node, exp.Except) else "intersect"
             plan = SetOperation(sides[0], sides[1], kind, every, names, alike)
         titles = (titled(name, title.title) for name, title in zip(names, left.titles, strict=True))
         return Read(plan, tuple(titles))

@@ -34,10 +34,10 @@ def _relation(reader: Reader, node: exp.Expr, known: Mapping[str, Named]) -> tup
     columns = [name.name for name in alias.columns] if alias is not None else []
     match node:
         case exp.Table():
-            bare = node.copy()
-            bare.set("joins", None)
-            bare.set("laterals", None)
-            read = reader.relation(bare, known)
+            table = node.copy()
+            table.set("joins", None)
+            table.set("laterals", None)
+            read = reader.relation(table, known)
         case exp.Subquery():
             bare = exp.Subquery(this=node.this, with_=node.args.get("with_"))
             only(node, "this", "alias", "with_", "joins", "laterals")
@@ -57,7 +57,9 @@ def _joined(reader: Reader, left: Node, join: exp.Join, known: Mapping[str, Name
     kind = _kind(join)
     before = list(scope.shown)
     matched = _matched(join, before, relation)
-    conditions = [exp.EQ(this=one.value.copy(), expression=other.value.copy()) for one, other in matched]
+    conditions: list[exp.Expr] = [
+        exp.EQ(this=one.value.copy(), expression=other.value.copy()) for one, other in matched
+    ]
     scope.add(relation)
     if join.args.get("on"):
         for part in conjuncts(join.args["on"]):

@@ -136,7 +136,8 @@ class Subqueries:
     def _correlation(self, below: Node, conditions: Sequence[exp.Expr]) -> tuple[tuple[Output, ...], list[exp.Expr]]:
         """What to group by, and the comparisons with the query around."""
         inner = set(below.columns)
-        keys, pairs = [], []
+        keys: list[Output] = []
+        pairs: list[exp.Expr] = []
         for condition in conditions:
             if not isinstance(condition, exp.EQ):
                 raise _CORRELATED

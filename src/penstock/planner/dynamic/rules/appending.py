@@ -40,7 +40,7 @@ def monotone(plan: Node) -> bool:
     ) and not any(timed(*expressions(node)) for node in walk(plan))
 
 
-def appended(node: Node, step: Step) -> Node:
+def appended(node: Node, step: Step) -> Node:  # noqa: PLR0911  # one line per kind of node
     """The rows that a monotone plan has more than it had, each as often as it was added."""
     match node:
         case Scan() if node.source in step.changed:

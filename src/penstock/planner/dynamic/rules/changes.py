@@ -1,10 +1,12 @@
 """Which rows of a plan changed between two states of its inputs?
 
-One rule for each kind of node: `changed_...(node, wanted, step)` is a plan that has, over the columns `wanted`, every row
-whose number differs between the two states. It may have more rows, and any row more than once: what it costs to be exact is
-worth it only where it saves keys. `either` has every row of the old or of the new state. Neither reads the old state of an
-input: a row that was there is still there, or a changed row says what it was. Only the old results of aggregates and
-windows, where somebody asks for these, are computed from old rows.
+One rule for each kind of node: `changed_...(node, wanted, step)` is a plan that has, over the columns `wanted`, every
+row whose number differs between the two states. It may have more rows, and any row more than once: being exact is worth
+its price only where it saves keys. Which columns are wanted never decides which rows changed.
+
+`either` has every row of the old or of the new state. Neither reads the old state of an input: a row that was there is
+still there, or a changed row says what it was. Only the old results of aggregates and windows, where they are asked
+for, are computed from old rows.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from penstock.planner.dynamic.plans.algebra import (
     projected,
     same,
 )
+from penstock.planner.dynamic.plans.kinds import comparable_again, typed_null
 from penstock.planner.dynamic.plans.placing import timed
 from penstock.planner.dynamic.refusals import Refused
 from penstock.planner.dynamic.rules.reach import Columns, plain_columns, reach
@@ -67,7 +70,7 @@ def changed(node: Node, wanted: Columns, step: Step) -> Node:
     return known
 
 
-def _changed(node: Node, wanted: Columns, step: Step) -> Node:
+def _changed(node: Node, wanted: Columns, step: Step) -> Node:  # noqa: PLR0911, PLR0912  # one line per kind of node
     match node:
         case Scan():
             return changed_relation(node, step)
@@ -137,7 +140,7 @@ def time_flips(node: Filter, then: exp.Expr, now: exp.Expr, step: Step) -> Node:
     return filtered(new(node.child, step.now), any_of([appeared, gone]))
 
 
-_OPPOSITE = {exp.GT: exp.LTE, exp.GTE: exp.LT, exp.LT: exp.GTE, exp.LTE: exp.GT}
+_OPPOSITE: dict[type[exp.Expr], type[exp.Binary]] = {exp.GT: exp.LTE, exp.GTE: exp.LT, exp.LT: exp.GTE, exp.LTE: exp.GT}
 
 
 def _fails(condition: exp.Expr) -> exp.Expr:
@@ -247,7 +250,7 @@ def changed_left_join(node: Join, wanted: Columns, step: Step) -> Node:
         return together(changed(node.left, wanted, step), partners(node.left, node.right, conditions, wanted, step))
     lefts, rights = _sides(node, wanted | names_in(*conditions))
     pairs = _changed_pairs(node, lefts, rights, conditions, step)
-    alone = _alone(node.left, node.right, conditions, lefts, wanted, step)
+    alone = _alone(node.left, node.right, conditions, wanted, step)
     return _in_order(node, wanted, [*pairs, *alone])
 
 
@@ -256,15 +259,14 @@ def changed_full_join(node: Join, wanted: Columns, step: Step) -> Node:
     conditions = join_conditions(node, step)
     lefts, rights = _sides(node, wanted | names_in(*conditions))
     pairs = _changed_pairs(node, lefts, rights, conditions, step)
-    left = _alone(node.left, node.right, conditions, lefts, wanted, step)
-    right = _alone(node.right, node.left, conditions, rights, wanted, step)
+    left = _alone(node.left, node.right, conditions, wanted, step)
+    right = _alone(node.right, node.left, conditions, wanted, step)
     return _in_order(node, wanted, [*pairs, *left, *right])
 
 
-def _alone(
-    left: Node, right: Node, conditions: tuple[exp.Expr, ...], own: Columns, wanted: Columns, step: Step
-) -> list[Node]:
+def _alone(left: Node, right: Node, conditions: tuple[exp.Expr, ...], wanted: Columns, step: Step) -> list[Node]:
     """Rows of a side as they look without a partner, where that may have changed."""
+    own = (wanted | names_in(*conditions)) & frozenset(left.columns)
     missing = sorted(wanted & frozenset(right.columns))
     rows = [changed(left, own, step), partners(left, right, conditions, own, step)]
     return [_without_partner(part, right, missing, step) for part in rows if not isinstance(part, Nothing)]
@@ -272,14 +274,10 @@ def _alone(
 
 def _without_partner(rows: Node, right: Node, missing: list[str], step: Step) -> Node:
     """The rows with NULL in the columns of the other side, typed as they are there."""
-    kinds = [step.facts.kinds.get(name) for name in missing]
-    if all(kind is not None for kind in kinds):
-        nulls = (
-            Output(name, exp.cast(exp.null(), kind, dialect="spark"))
-            for name, kind in zip(missing, kinds, strict=True)
-            if kind is not None
-        )
-        return Project(rows, (*(Output(name, column(name)) for name in rows.columns), *nulls))
+    nulls = {name: typed_null(step.facts.kinds.get(name)) for name in missing}
+    if None not in nulls.values():
+        known = tuple(Output(name, value) for name, value in nulls.items() if value is not None)
+        return Project(rows, (*(Output(name, column(name)) for name in rows.columns), *known))
     return Join(rows, projected(Filter(new(right, step.now), exp.false()), missing), "left", (exp.false(),))
 
 
@@ -316,23 +314,26 @@ def touched_groups(node: Aggregate, wanted: Columns, step: Step) -> Node:
 
 def _left_out(key: Output, step: Step) -> Output:
     """NULL of the type of a key that a grouping set leaves out."""
-    kind = step.facts.kinds.get(key.name)
-    return Output(key.name, exp.null() if kind is None else exp.cast(exp.null(), kind, dialect="spark"))
+    null = typed_null(step.facts.kinds.get(key.name))
+    return Output(key.name, exp.null() if null is None else null)
 
 
 def _changed_totals(node: Aggregate, wanted: Columns, step: Step) -> Node:
-    """The one row of an aggregate without keys before and after, if they differ."""
-    if isinstance(changed(node.child, frozenset(), step), Nothing):
-        return Nothing(node.columns)
+    """The one row of an aggregate without keys before and after; if both are known to be equal, neither."""
     names = tuple(name for name in node.columns if name in wanted)
-    now, then = (projected(state, names) for state in (new(node, step.now), old_rows(node, step)))
-    there = SetOperation(now, then, "except", False, names)
-    gone = SetOperation(then, now, "except", False, names)
-    return together(there, gone)
+    if isinstance(changed(node.child, frozenset(), step), Nothing):
+        return Nothing(names)
+    now, then = new(node, step.now), old_rows(node, step)
+    if all(comparable_again(name, step.facts) for name in node.columns):
+        # all columns are compared, and not just the wanted ones: a row changed if any of them did
+        appeared = SetOperation(now, then, "except", False, node.columns)
+        gone = SetOperation(then, now, "except", False, node.columns)
+        now, then = appeared, gone
+    return together(projected(now, names), projected(then, names))
 
 
 def changed_window(node: Window, wanted: Columns, step: Step) -> Node:
-    """All rows of the partitions of changed rows, that are there or were; with their results only if they are asked for."""
+    """All rows of the partitions of changed rows, as they are or were; their results only where they are asked for."""
     partition = frozenset(node.partition)
     if wanted <= partition:
         return changed(node.child, wanted, step)

@@ -23,7 +23,7 @@ from penstock.planner.dynamic.plans.algebra import (
 Columns = frozenset[str]
 
 
-def plain_columns(node: Node) -> Columns:
+def plain_columns(node: Node) -> Columns:  # noqa: PLR0911  # one line per kind of node
     """The columns that hang on single rows of the inputs: no results of aggregates and windows."""
     match node:
         case Scan() | OneRow() | Nothing() | Shared():
@@ -52,7 +52,7 @@ def plain_columns(node: Node) -> Columns:
             return frozenset(key.name for key in node.keys if names_in(key.value) <= below)
 
 
-def reach(node: Node, wanted: Columns) -> Columns:
+def reach(node: Node, wanted: Columns) -> Columns:  # noqa: PLR0911  # one line per kind of node
     """The columns that come at no extra cost where the changed rows are asked for `wanted`."""
     match node:
         case Filter():

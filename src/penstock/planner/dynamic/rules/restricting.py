@@ -1,7 +1,7 @@
 """How is a plan computed for some keys only?
 
-`restricted` gives exactly the rows of a plan whose keys are listed. The list is put as far down as it goes: a key that is a
-column of a relation, or computed of one, is looked up where that relation is read.
+`restricted` gives exactly the rows of a plan whose keys are listed. The list is put as far down as it goes: a key that
+is a column of a relation, or computed of one, is looked up where that relation is read.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Listed:
         return Join(node, replace(self.relation, names=names), "semi", conditions)
 
 
-def restricted(node: Node, keys: Keys, listed: Listed) -> Node:
+def restricted(node: Node, keys: Keys, listed: Listed) -> Node:  # noqa: PLR0911  # one line per kind of node
     """The rows of the plan whose keys are listed, no more and no less."""
     if isinstance(node, Nothing) or not keys:
         return node
@@ -92,10 +92,17 @@ def _partly(node: Explode | Window, keys: Keys, whole: set[str], listed: Listed)
 
 
 def _restricted_groups(node: Aggregate, keys: Keys, listed: Listed) -> Node:
-    """A group key goes below the aggregate, unless a grouping set leaves it out."""
+    """A group key goes below the aggregate, unless a grouping set leaves it out; a constant does not.
+
+    An aggregate without groups has its row even if it is given none.
+    """
     everywhere = range(len(node.keys)) if node.sets is None else set(range(len(node.keys))).intersection(*node.sets)
     values = {node.keys[place].name: node.keys[place].value for place in everywhere}
-    below = {number: substituted(value, values) for number, value in keys.items() if names_in(value) <= set(values)}
+    below = {
+        number: substituted(value, values)
+        for number, value in keys.items()
+        if names_in(value) and names_in(value) <= set(values)
+    }
     narrowed = replace(node, child=restricted(node.child, below, listed))
     return narrowed if len(below) == len(keys) else listed.semi_join(narrowed, keys)
 

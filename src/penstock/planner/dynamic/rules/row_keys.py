@@ -30,7 +30,7 @@ from penstock.planner.dynamic.plans.algebra import (
     column,
     names_in,
 )
-from penstock.planner.dynamic.plans.kinds import Facts, unfit_for_key
+from penstock.planner.dynamic.plans.kinds import Facts, comparable_again, unfit_for_key
 from penstock.planner.dynamic.plans.names import Names
 from penstock.planner.dynamic.refusals import Refused
 from penstock.planner.dynamic.rules.reach import plain_columns
@@ -73,7 +73,7 @@ def keyed(plan: Node, facts: Facts, names: Names, declared: Sequence[str]) -> Ke
             continue
         plan, name = shown
         key.append(name)
-    fit = [name for name in visible if _fit(name, facts)]
+    fit = [name for name in visible if comparable_again(name, facts)]
     if natural.rows:
         plain = plain_columns(plan)
         key += [name for name in fit if name in plain and name not in key]
@@ -86,10 +86,6 @@ def keyed(plan: Node, facts: Facts, names: Names, declared: Sequence[str]) -> Ke
     return Keyed(plan, visible, hidden, tuple(dict.fromkeys(key)))
 
 
-def _fit(name: str, facts: Facts) -> bool:
-    return name not in facts.inexact and unfit_for_key(facts.kinds.get(name)) is None
-
-
 def _check(key: Sequence[str], facts: Facts) -> None:
     for name in key:
         if name in facts.inexact:
@@ -99,7 +95,7 @@ def _check(key: Sequence[str], facts: Facts) -> None:
             raise Refused(code, f"values of the type {facts.kinds[name]} cannot tell rows apart")
 
 
-def _natural(node: Node, facts: Facts) -> _Natural:
+def _natural(node: Node, facts: Facts) -> _Natural:  # noqa: PLR0911  # one line per kind of node
     match node:
         case Scan() | Shared():
             return _Natural((), True)
@@ -125,7 +121,7 @@ def _natural(node: Node, facts: Facts) -> _Natural:
 
 
 def _natural_of_join(node: Join, facts: Facts) -> _Natural:
-    """The keys of both sides; those of the right side that the join makes equal to values of the left are written so."""
+    """The keys of both sides; one of the right side that the join makes equal to a value of the left is that value."""
     left = _natural(node.left, facts)
     if node.kind in ("semi", "anti"):
         return left
@@ -208,7 +204,9 @@ def _column_of(node: Node, value: exp.Expr) -> str | None:
     return None
 
 
-def _shown(plan: Node, value: exp.Expr, facts: Facts, names: Names) -> tuple[Node, str] | None:
+def _shown(  # noqa: PLR0911  # one line per kind of node
+    plan: Node, value: exp.Expr, facts: Facts, names: Names
+) -> tuple[Node, str] | None:
     """The plan with a column for a value of the plan below it, and its name; None when it cannot have one."""
     seen = _column_of(plan, value)
     if seen is not None:
