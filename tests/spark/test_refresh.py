@@ -1,4 +1,4 @@
-"""Dynamic tables hold what their queries give at the snapshots they were made from, whatever their inputs go through."""
+"""Dynamic tables hold what their queries give at the snapshots they were made from, whatever befalls their inputs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from shutil import rmtree
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from deployment import Deployment
+from faults import Fault, Killed, raising
 from refreshing import FEED, Tables
 
+from penstock.answers.query import query
+from penstock.answers.verify import verify
 from penstock.engine.delta import DeltaEngine
 from penstock.engine.refresh import changes
 from penstock.engine.refresh.changed_rows import changed_rows
@@ -23,6 +27,7 @@ from penstock.engine.spark.session import Session, SparkSettings
 
 ORDERS = {"id": "int", "customer": "int", "amount": "int"}
 CUSTOMERS = {"id": "int", "region": "string"}
+APPEND = "interval: 20\nupdate_strategy: append\nunique_key: [value, n]\n"
 TOTALS = "select customer, sum(amount) as total, count(*) as n from [orders] group by customer"
 
 
@@ -459,3 +464,272 @@ def test_every_type_of_key_finds_its_rows_again(tables: Tables, kind: str) -> No
     tables.refreshed()
     tables.change("facts", "v in (4, 7)", v="8")
     tables.refreshed()
+
+
+# which way, and why
+
+
+HUNDRED = tuple((n, n, n) for n in range(100))
+
+
+@pytest.fixture
+def hundred(tables: Tables) -> Tables:
+    """A hundred customers with an order each."""
+    tables.source("orders", ORDERS, **FEED)
+    tables.land("orders", *HUNDRED)
+    return tables
+
+
+def test_above_the_threshold_all_keys_are_computed(hundred: Tables) -> None:
+    hundred.define("totals", TOTALS)
+    hundred.define("eager", TOTALS, cardinality_threshold=0.1, refresh_strategy="affected_keys")
+    hundred.refreshed()
+    hundred.change("orders", "id < 29", amount="amount + 1")
+    hundred.refreshed()
+    assert hundred.how("totals").reason == "FEW_KEYS: 29 of 100 keys changed"
+    hundred.change("orders", "id < 31", amount="amount + 1")
+    hundred.refreshed()
+    how = hundred.how("totals")
+    assert (how.strategy, how.keys) == ("full", None)
+    assert how.reason == "OVER_THRESHOLD: 31 of 100 keys changed, more than cardinality_threshold 0.3"
+    assert how.jobs <= 3
+    assert hundred.how("eager").reason == "FORCED: 31 of 100 keys changed, and refresh_strategy asks for it"
+
+
+def test_a_full_refresh_with_equal_rows_commits_nothing_and_wakes_nobody(shop: Tables) -> None:
+    shop.define("totals", TOTALS, refresh_strategy="full")
+    shop.define("on_top", "select total, count(*) as n from <totals> group by total")
+    shop.refreshed()
+    before = shop.commits("totals")
+    shop.change("orders", "id = 3", amount="13")
+    shop.change("orders", "id = 13 and amount = 13", amount="3")
+    how = shop.refreshed("totals")
+    assert (how.strategy, how.code, how.written) == ("full", "FORCED", 0)
+    assert shop.commits("totals") == before
+    assert len(shop.deployment.tasks("on_top")) == 1
+    shop.change("orders", "id = 3", amount="14")
+    shop.refreshed()
+    assert shop.commits("totals") == before + 1
+    assert len(shop.deployment.tasks("on_top")) == 2
+
+
+def test_what_may_not_be_done_in_full_fails_and_keeps_its_rows(shop: Tables) -> None:
+    limited = "select id, amount from [orders] order by amount desc, id limit 3"
+    shop.define("strict", limited, refresh_strategy="incremental")
+    shop.define("relaxed", limited)
+    shop.define("totals", TOTALS, refresh_strategy="incremental")
+    shop.refreshed()
+    kept = shop.visible("strict")
+    shop.land("orders", (90, 3, 99))
+    done = shop.run()
+    code = shop.how("relaxed").code
+    assert done.failed == 1
+    assert code in done.errors[0]
+    assert shop.how("relaxed").strategy == "full"
+    assert shop.how("totals").strategy == "affected_keys"
+    assert shop.visible("strict") == kept
+    shop.check()
+    shop.newest("relaxed")
+    shop.newest("totals")
+
+
+SHAPES = ("an aggregate of an aggregate", "a full join", "duplicates in a projection", "window partitions that overlap")
+
+
+def test_every_strategy_gives_the_same_rows_and_it_is_all_the_same_how_often(shop: Tables) -> None:
+    ways = ("auto", "full", "affected_keys", "incremental")
+    for number, shape in enumerate(SHAPES):
+        query = CASES[shape][0]
+        shop.define(f"m{number}", query, refresh_strategy=ways[number])
+        shop.define(f"m{number}_full", query, refresh_strategy="full")
+        shop.define(f"m{number}_late", query, refresh_strategy=ways[-number - 1], target_lag="manual")
+    late = [f"m{number}_late" for number in range(len(SHAPES))]
+    assert not shop.run().failed
+    assert not shop.run(*late).failed
+    accepted: dict[str, list[int]] = {}
+    for change in (
+        lambda: (shop.delete("orders", "customer = 3"), shop.land("customers", (70, "AU"))),
+        lambda: (shop.change("orders", "id = 5", customer="70"), shop.land("orders", (90, None, 4), (91, 3, 1))),
+        lambda: (shop.change("orders", "id = 5", customer="5"), shop.delete("customers", "id = 70")),
+    ):
+        for number in range(len(SHAPES)):
+            snapshot = shop.deployment.current(f"m{number}").accepted_snapshot
+            accepted.setdefault(f"m{number}", []).append(snapshot or 0)
+        change()
+        assert not shop.run().failed
+    assert not shop.run(*late).failed
+    shop.check()
+    for number in range(len(SHAPES)):
+        rows = shop.visible(f"m{number}")
+        assert rows == shop.visible(f"m{number}_full") == shop.visible(f"m{number}_late")
+    for model, snapshots in accepted.items():
+        last = shop.deployment.current(model).accepted_snapshot or 0
+        for before, after in combinations([*snapshots, last], 2):
+            assert shop.told(model, before, after) == shop.differ(model, before, after), (model, before, after)
+
+
+def test_only_files_that_can_hold_a_key_are_read_and_written(hundred: Tables) -> None:
+    hundred.define("totals", TOTALS, refresh_strategy="affected_keys")
+    hundred.refreshed()
+    for start in (100, 200):
+        hundred.land("orders", *[(n, n, n) for n in range(start, start + 100)])
+        assert hundred.refreshed().keys == 100
+    before = hundred.files("totals")
+    assert len(before) == 3
+    hundred.change("orders", "id = 250", amount="7")
+    how = hundred.refreshed()
+    assert (how.keys, how.jobs <= 3, how.written) == (1, True, 100)
+    assert len(hundred.files("totals") & before) == 2
+    assert hundred.task("totals").cost.rows_read == 100
+    hundred.delete("orders", "id = 250")
+    hundred.refreshed()
+    hundred.land("orders", (250, None, 8), (250, 250, 8))
+    hundred.refreshed()
+
+
+# graphs
+
+
+def test_what_lands_after_it_was_observed_is_in_the_next_refresh(shop: Tables) -> None:
+    shop.define("totals", TOTALS)
+    shop.refreshed()
+    for step in ("planned", "keys found", "staged", "delta committed"):
+        shop.land("orders", (90, 3, 1))
+        assert not shop.run(step=Fault(step, lambda: shop.land("orders", (91, 4, 1)))).failed
+        shop.check()
+        with pytest.raises(AssertionError):
+            shop.newest("totals")
+        assert shop.refreshed().strategy == "affected_keys"
+        shop.newest("totals")
+
+
+def test_tables_with_a_common_consumer_read_one_snapshot(shop: Tables) -> None:
+    shop.define("totals", TOTALS)
+    shop.define("counts", "select customer, count(*) as orders from [orders] where amount > 2 group by customer")
+    shop.define(
+        "both",
+        "select t.customer, t.total, c.orders, n.id from <totals> t left join <counts> c on t.customer <=> c.customer "
+        "left join [orders] n on n.customer = t.customer",
+    )
+    shop.refreshed()
+    for step in ("planned", "staged", "recorded"):
+        shop.change("orders", "id = 5", customer="7 - customer + 5")
+        fault = Fault(step, lambda: (shop.land("orders", (90, 3, 1), (91, None, 1)), shop.delete("orders", "id = 8")))
+        assert not shop.run(step=fault).failed
+        shop.check()
+        shop.refreshed()
+        shop.newest("both")
+
+
+def test_a_chain_follows_and_hidden_columns_stay_hidden(shop: Tables) -> None:
+    shop.define("sums", "select sum(amount) as total from [orders] group by customer")
+    shop.define("all_of_it", "select * from <sums>")
+    shop.define("sizes", "select total % 3 as kind, count(*) as n from <all_of_it> group by total % 3")
+    shop.refreshed()
+    assert any(name.startswith("__penstock_") for name in shop.stored("sums").column_names)
+    assert shop.stored("all_of_it").column_names == ["total"]
+    shop.change("orders", "id = 5", customer="null", amount="33")
+    shop.refreshed()
+    with shop.deployment.opened() as workspace:
+        rows = query(workspace, "select * from t.sums order by total limit 1")
+        assert list(rows[0]) == ["total"]
+        models = tuple(workspace.project.graph.dynamic_models)
+        verified = verify(workspace, models, None, None)
+        assert [(model.differences, model.unverifiable) for model in verified.models] == [(0, [])] * 3
+    DeltaTable(shop.deployment.place("sums")).delete("total > 20")
+    with shop.deployment.opened() as workspace:
+        assert verify(workspace, models, None, None).differences == 0, "the accepted snapshot is compared"
+    shop.land("orders", (90, 3, 1))
+    assert shop.refreshed().code == "FOREIGN_COMMIT"
+
+
+def test_a_late_row_of_an_interval_model_arrives_once(tables: Tables) -> None:
+    deployment = tables.deployment
+    deployment.source("numbers")
+    deployment.model("copy", "select n, value from {{ ref('raw.numbers') }}")
+    deployment.model("facts", "select n, value from {{ ref('raw.numbers') }}", APPEND)
+    tables.define("parts", "select n % 4 as part, count(*) as rows, sum(value) as total from <copy> group by n % 4")
+    tables.define("sevens", "select n % 7 as part, count(*) as rows from <facts> group by n % 7")
+    deployment.land("numbers", range(40))
+    tables.refreshed()
+    before = {name: len(deployment.tasks(name)) for name in ("parts", "sevens")}
+    deployment.land("numbers", [3, 41, 42])
+    tables.refreshed()
+    deployment.run()
+    deployment.land("numbers", range(43, 60), factor=9)
+    tables.refreshed()
+    assert sum(tables.visible("parts").values()) == 4
+    counted = sum(int(str(row[1])) for row in tables.visible("parts"))
+    assert counted == len(deployment.rows("copy"))
+    assert sum(int(str(row[1])) for row in tables.visible("sevens")) == len(deployment.rows("facts"))
+    assert [len(deployment.tasks(name)) - before[name] for name in before] == [2, 1], "3 is stored already"
+
+
+def test_an_interval_model_is_computed_again_when_its_dynamic_lookup_changes(tables: Tables) -> None:
+    deployment = tables.deployment
+    deployment.source("numbers")
+    tables.source("prices", {"part": "int", "price": "int"}, **FEED)
+    tables.define("best", "select part, max(price) as price from [prices] group by part")
+    deployment.model(
+        "priced",
+        "select n, price from {{ ref('raw.numbers') }} a left join {{ ref('t.best') }} b on a.n % 2 = b.part",
+        "interval: 10\ndependencies: [raw.numbers, {model: t.best, on_change: rerun}]",
+    )
+    deployment.land("numbers", range(20))
+    tables.land("prices", (0, 10), (1, 20))
+    tables.refreshed()
+    assert deployment.rows("priced") == [(n, 20 if n % 2 else 10) for n in range(20)]
+    before = len(deployment.tasks("priced"))
+    tables.land("prices", (0, 9))
+    tables.refreshed()
+    assert len(deployment.tasks("priced")) == before
+    tables.land("prices", (1, 30))
+    tables.refreshed()
+    assert deployment.rows("priced") == [(n, 30 if n % 2 else 10) for n in range(20)]
+    assert len(deployment.tasks("priced")) > before
+
+
+# crashes
+
+
+STEPS = ("planned", "keys found", "written", "staged", "locked", "head loaded", "delta committed", "recorded")
+
+
+@pytest.mark.parametrize("step", [*STEPS, "published"])
+def test_a_refresh_that_is_killed_is_made_once(tables: Tables, step: str) -> None:
+    shop = opened(tables)
+    shop.define("totals", TOTALS)
+    shop.define("on_top", "select total, count(*) as n from <totals> group by total")
+    shop.refreshed()
+    before = shop.commits("totals")
+    shop.change("orders", "id = 5", customer="null")
+    with pytest.raises(Killed):
+        shop.run("totals", step=Fault(step, raising(Killed())))
+    shop.check("totals")
+    shop.land("orders", (90, 3, 1))
+    shop.refreshed()
+    shop.run()
+    shop.newest("totals")
+    adopted = step in ("delta committed", "recorded")
+    assert [task.strategy for task in shop.deployment.tasks("totals")][1] == ("adopted" if adopted else "affected_keys")
+    assert shop.commits("totals") == before + (2 if adopted or step == "published" else 1)
+    assert shop.deployment.most_commits("totals") == 1
+
+
+def test_a_second_worker_that_wakes_up_between_staging_and_publishing_does_it(shop: Tables) -> None:
+    shop.define("totals", TOTALS)
+    shop.refreshed()
+    before = shop.commits("totals")
+    shop.change("orders", "id = 5", customer="null")
+
+    def taken_over() -> None:
+        shop.deployment.execute(
+            "update task set lease_expires_at = clock_timestamp() - interval '1 hour' where state = 'running'"
+        )
+        assert not shop.run().failed
+
+    shop.run(step=Fault("staged", taken_over))
+    shop.check()
+    shop.newest("totals")
+    assert shop.commits("totals") == before + 1
+    assert shop.task("totals").attempt == 2

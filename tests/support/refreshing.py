@@ -16,6 +16,8 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from deployment import Deployment
 
+from penstock.engine.refresh.changed_rows import FewRows, Unchanged, changed_rows
+from penstock.engine.rows.multisets import WEIGHT
 from penstock.engine.values.job import Step
 from penstock.runtime.place.workspace import no_step
 from penstock.runtime.serve.run import Summary
@@ -176,6 +178,23 @@ class Tables:
             assert have == wanted, (
                 f"{model} ({self.how(model).reason}): missing {dict(wanted - have)}, too many {dict(have - wanted)}"
             )
+
+    def told(self, model: str, before: int, after: int) -> Bag:
+        """The rows by which two snapshots differ as a consumer is told, with how many came, or below 0 went."""
+        place = self.deployment.place(model)
+        match changed_rows(place, str(DeltaTable(place).metadata().id), before, after):
+            case FewRows(rows):
+                weights = rows.column(WEIGHT).to_pylist()
+                bags = [bag(rows.drop_columns([WEIGHT]).slice(n, 1)) for n in range(rows.num_rows)]
+                return Counter({row: weight for one, weight in zip(bags, weights, strict=True) for row in one})
+            case answer:
+                assert isinstance(answer, Unchanged), answer
+                return Counter()
+
+    def differ(self, model: str, before: int, after: int) -> Bag:
+        """The same, counted by the rows of both."""
+        old, new = bag(self.stored(model, before)), bag(self.stored(model, after))
+        return Counter({row: new[row] - old[row] for row in old | new if new[row] != old[row]})
 
     def newest(self, model: str) -> None:
         """It was made from the sources as they are now."""
