@@ -132,7 +132,7 @@ def test_every_command_and_every_key_is_documented() -> None:
     assert known_commands() <= set(re.findall(r"`penstock ([a-z]+)", operating))
     quoted = re.findall(r"`([^`]+)`", FENCE.sub("", (ROOT / "docs/projects.md").read_text()))
     told = set(re.findall(r"[a-z_]+", " ".join(quoted)))
-    assert {key.name for kind in ("source", "interval") for key in keys_of(kind)} <= told
+    assert {key.name for kind in ("source", "interval", "dynamic") for key in keys_of(kind)} <= told
 
 
 def test_the_glossary_has_each_word_once_and_in_order() -> None:
