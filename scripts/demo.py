@@ -10,11 +10,12 @@ from pathlib import Path
 PROGRAMS = {"penstock": str(Path(sys.executable).with_name("penstock")), "python": sys.executable}
 
 STORY = (
-    ("What was created: landing data, three sources, six models.", "penstock validate"),
+    ("What was created: landing data, three sources, seven models.", "penstock validate"),
     ("What would be done, and why.", "penstock plan"),
     ("Do it: every interval of every model, on Spark, into Delta tables.", "penstock run"),
     ("Where everything stands. The last hour is not complete, so it waits.", "penstock status"),
     ("Why does the newest hour wait? The planner's own words.", "penstock explain beacon.hourly_stats"),
+    ("A table without intervals: which key tells its rows apart?", "penstock explain beacon.validator_stats"),
     (
         "Recompute one hour. The rows come out the same, so nothing below it has to run.",
         "penstock rerun beacon.block_propagation --from 2026-01-01T02:00 --to 2026-01-01T03:00",
@@ -22,6 +23,7 @@ STORY = (
     ("A client that was cut off delivers what it saw hours ago.", "python scripts/late_rows.py"),
     ("Only what those rows are part of is computed again, model by model.", "penstock run"),
     ("Why was that minute computed again?", "penstock explain beacon.block_propagation --at 2026-01-01T02:12"),
+    ("And of the table by validator, only the 13 that those rows belong to.", "penstock tasks validator_stats --history"),
     ("Recompute everything from scratch and compare it with what is stored.", "penstock verify"),
     ("And once more: nothing has changed, so Spark does not even start.", "penstock run"),
 )

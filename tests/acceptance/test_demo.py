@@ -19,6 +19,7 @@ HOUR = 3600
 ORIGIN = 1_767_225_600
 """2026-01-01 00:00 UTC."""
 MODELS = ("block_propagation", "block_entity", "block_network", "minute_stats", "five_minute_stats", "hourly_stats")
+TABLES = (*MODELS, "validator_stats")
 
 
 @pytest.fixture(scope="module")
@@ -106,13 +107,20 @@ def test_a_rerun_of_equal_rows_wakes_nobody_and_late_rows_are_one_repair_of_each
     )
 
 
+def test_a_dynamic_table_over_intervals_computes_the_keys_of_the_late_rows(built: Shell) -> None:
+    refreshes = [task for task in built.json("tasks", "--history")["tasks"] if task["lane"] == "refresh"]
+    assert [(task["strategy"], task["keys_affected"]) for task in refreshes] == [("affected_keys", 13), ("full", None)]
+    seen = model(built, "beacon.validator_stats")
+    assert (seen["health"], seen["target_lag_seconds"], seen["coverage"]) == ("ok", 300, [])
+
+
 def test_new_data_makes_new_intervals_and_everything_verifies(built: Shell) -> None:
     extend(built.folder, 30)
     assert built.json("run")["failed"] == 0
     assert model(built, "beacon.hourly_stats")["coverage"] == [[ORIGIN, ORIGIN + 7 * HOUR]]
     answer = built.json("verify")
     assert answer["differences"] == 0
-    assert {one["name"].split(".")[1] for one in answer["models"]} == set(MODELS)
+    assert {one["name"].split(".")[1] for one in answer["models"]} == set(TABLES)
     assert all(one["rows_stored"] == one["rows_expected"] > 0 for one in answer["models"])
 
 

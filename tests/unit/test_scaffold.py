@@ -38,7 +38,7 @@ def test_the_starter_has_a_source_a_model_and_a_gitignore(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("without_data")
-def test_the_demo_has_three_sources_and_six_models_all_described(tmp_path: Path) -> None:
+def test_the_demo_has_three_sources_and_seven_models_all_described(tmp_path: Path) -> None:
     created = create(tmp_path / "d", demo=True)
     models = {Path(name).stem: (created.directory / name).read_text() for name in created.files if "models/" in name}
     assert sorted(name for name in created.files if name.startswith("models/external/")) == [
@@ -46,20 +46,27 @@ def test_the_demo_has_three_sources_and_six_models_all_described(tmp_path: Path)
         "models/external/relay_blocks.yml",
         "models/external/validator_entity.yml",
     ]
-    assert len(models) == 9
+    assert len(models) == 10
     assert all("\ndescription: " in "\n" + text for text in models.values())
     readme = (created.directory / "README.md").read_text()
     assert [name for name in models if name not in readme] == []
 
 
 @pytest.mark.usefixtures("without_data")
-@pytest.mark.parametrize(("demo", "sources", "models"), [(False, 1, 1), (True, 3, 6)])
+@pytest.mark.parametrize(("demo", "sources", "models"), [(False, 1, 1), (True, 3, 7)])
 def test_both_projects_load_without_errors_or_warnings(tmp_path: Path, demo: bool, sources: int, models: int) -> None:
     project = load(create(tmp_path / "new", demo=demo).directory, {})
     assert project.warnings == ()
-    assert len(project.graph.interval_models) == models
+    assert len(project.graph.built) == models
     assert len(project.graph.models) == sources + models
-    assert {model.axis for model in project.graph.models.values()} == {"second"}
+    assert {model.axis for model in (*project.graph.sources, *project.graph.interval_models)} == {"second"}
+
+
+@pytest.mark.usefixtures("without_data")
+def test_the_demo_has_a_dynamic_table_over_intervals(tmp_path: Path) -> None:
+    graph = load(create(tmp_path / "d", demo=True).directory, {}).graph
+    (table,) = graph.dynamic_models
+    assert graph.parents(table.name) == ("beacon.block_propagation",)
 
 
 @pytest.mark.usefixtures("without_data")
