@@ -35,8 +35,8 @@ WORKER_STEPS = ("claimed", "intended", "computed", "files written", "staged", "l
                 "delta committed", "recorded", "published")  # fmt: skip
 SCHEDULER_STEPS = ("looked", "reaped", "settled", "ordered", "enqueued", "event read", "settled:2", "ordered:2",
                    "enqueued:2")  # fmt: skip
-ELSEWHERE = {"planned", "written"}
-"""Steps that only Spark makes: tests/acceptance kills there."""
+ELSEWHERE = {"planned", "keys found", "written"}
+"""Steps that only Spark makes: tests/acceptance kills there, and tests/spark/test_refresh."""
 WAIT_SECONDS = 60.0
 CONFIG = "worker: {concurrency: 1}\nscheduler: {sweep: 5 seconds, repair_delay: 1 second}\n"
 _END_IDLE = """

@@ -85,6 +85,7 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
         "sources.record": lambda: state.sources.record(SEEN, None),
         "sources.record_error": lambda: state.sources.record_error("raw.events", "gone"),
         "sources.claim_looks": lambda: state.sources.claim_looks({"raw.events": 0}),
+        "sources.note_looks": lambda: state.sources.note_looks(["raw.events"]),
         "sources.ask_scan": lambda: state.sources.ask_scan(["raw.events"]),
         "sources.claim_scans": lambda: state.sources.claim_scans(["raw.events"]),
         "queue.enqueue": lambda: state.queue.enqueue([story.order((50, 60))], {"core.a": no}),
