@@ -103,12 +103,12 @@ class Author:
                 ]
             )
             return f"{name} {compared}"
-        if pick < 0.25 and depth > 0:
+        if pick < 0.25 and depth >= 0:
             return self.subquery_condition(query, depth - 1)
         if pick < 0.35:
             return f"{name} is {self.chance.choice(['', 'not '])}null"
         if pick < 0.42:
-            return f"({self.condition(query, 0)} or {self.condition(query, 0)})"
+            return f"({self.condition(query, -1)} or {self.condition(query, -1)})"
         if kind == "string":
             return f"{name} {self.chance.choice(['=', '<>', '<=>'])} '{self.chance.choice('ab')}'"
         other = self.one_of(query, "int") if self.chance.random() < 0.3 else None
@@ -120,8 +120,8 @@ class Author:
         mine, own = self.one_of(query, "int"), self.one_of(inner, "int")
         if mine is None or own is None:
             return "1 = 1"
-        where = f" where {self.condition(inner, 0)}" if self.chance.random() < 0.5 else ""
-        negated = self.chance.choice(["", "not "])
+        where = f" where {self.condition(inner, -1)}" if self.chance.random() < 0.5 else ""
+        negated = self.chance.choice(["", "not ", "not "])
         kind = self.chance.random()
         if kind < 0.35:
             tied = self.chance.choice([f"{own} = {mine}", f"{own} = {mine}", f"{own} < {mine}", f"{own} <=> {mine}"])
@@ -189,7 +189,7 @@ class Author:
         if self.chance.random() < 0.3:
             plain = Query("", tuple(pair for pair in (*left.columns, *right.columns) if pair[1] != "timestamp_ntz"))
             if plain.columns:
-                conditions.append(self.condition(plain, 0))
+                conditions.append(self.condition(plain, -1))
         return f"{left_text} {kind} {right_text} on {' and '.join(conditions)}", both
 
     def join(self, depth: int) -> Query:
@@ -215,7 +215,7 @@ class Author:
                 ]
             )
             if self.chance.random() < 0.15 and call != "count(*)":
-                call += f" filter (where {self.condition(source, 0)})"
+                call += f" filter (where {self.condition(source, -1)})"
             made.append(call)
         return made
 
@@ -514,12 +514,12 @@ class Report:
     shapes: Counter[str] = field(default_factory=Counter)
 
 
-def run(seed: int, queries: int, moves: int = 6) -> Report:
+def run(seed: int, queries: int, moves: int, depths: Sequence[int] = (0, 1, 1, 2, 2)) -> Report:
     """Judge so many random queries over some random moves each; Wrong at the first that fails."""
     chance, bench, report = Random(seed), Bench(), Report()
     for _ in range(0, queries, 25):
         bench.texts.clear()
-        programs = list(understood(chance, min(25, queries), report))
+        programs = list(understood(chance, min(25, queries), report, depths))
         state, now = first_state(chance), START
         move = Move(state, state, dict.fromkeys(INPUTS, ()), now, now)
         bench.load(move)
@@ -583,7 +583,7 @@ def run_pruned(seed: int, queries: int) -> int:
 
 
 def settled(sql: str, old: State, new: State, **other: Any) -> tuple[Counter[Row], set[Row]]:
-    """The table after a refresh from one state to another, which is right, and the keys that were computed again.
+    """The visible rows after a refresh from one state to another, which are right, and the keys computed again.
 
     The feed has the rows that are in one of both states only, unless `changes` says otherwise.
     """
@@ -603,12 +603,15 @@ def settled(sql: str, old: State, new: State, **other: Any) -> tuple[Counter[Row
     bench.load(move)
     bench.judge(sql, program, table, move)
     result, keys = bench.refreshed(program, table, move)
-    return result, set(keys or ())
+    shown = Counter(row[: len(program.columns)] for row in result.elements())
+    return shown, set(keys or ())
 
 
-def understood(chance: Random, count: int, report: Report) -> Iterator[tuple[str, Incremental]]:
+def understood(
+    chance: Random, count: int, report: Report, depths: Sequence[int] = (0, 1, 1, 2, 2)
+) -> Iterator[tuple[str, Incremental]]:
     for _ in range(count):
-        query = Author(chance).query(chance.choice([0, 1, 1, 2, 2]))
+        query = Author(chance).query(chance.choice(depths))
         program = understand(query.sql, INPUTS)
         report.queries += 1
         if isinstance(program, FullOnly):
