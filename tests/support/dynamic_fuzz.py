@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -102,12 +103,12 @@ class Author:
                 ]
             )
             return f"{name} {compared}"
-        if pick < 0.25 and depth > 0:
+        if pick < 0.25 and depth >= 0:
             return self.subquery_condition(query, depth - 1)
         if pick < 0.35:
             return f"{name} is {self.chance.choice(['', 'not '])}null"
         if pick < 0.42:
-            return f"({self.condition(query, 0)} or {self.condition(query, 0)})"
+            return f"({self.condition(query, -1)} or {self.condition(query, -1)})"
         if kind == "string":
             return f"{name} {self.chance.choice(['=', '<>', '<=>'])} '{self.chance.choice('ab')}'"
         other = self.one_of(query, "int") if self.chance.random() < 0.3 else None
@@ -119,8 +120,8 @@ class Author:
         mine, own = self.one_of(query, "int"), self.one_of(inner, "int")
         if mine is None or own is None:
             return "1 = 1"
-        where = f" where {self.condition(inner, 0)}" if self.chance.random() < 0.5 else ""
-        negated = self.chance.choice(["", "not "])
+        where = f" where {self.condition(inner, -1)}" if self.chance.random() < 0.5 else ""
+        negated = self.chance.choice(["", "not ", "not "])
         kind = self.chance.random()
         if kind < 0.35:
             tied = self.chance.choice([f"{own} = {mine}", f"{own} = {mine}", f"{own} < {mine}", f"{own} <=> {mine}"])
@@ -188,7 +189,7 @@ class Author:
         if self.chance.random() < 0.3:
             plain = Query("", tuple(pair for pair in (*left.columns, *right.columns) if pair[1] != "timestamp_ntz"))
             if plain.columns:
-                conditions.append(self.condition(plain, 0))
+                conditions.append(self.condition(plain, -1))
         return f"{left_text} {kind} {right_text} on {' and '.join(conditions)}", both
 
     def join(self, depth: int) -> Query:
@@ -214,7 +215,7 @@ class Author:
                 ]
             )
             if self.chance.random() < 0.15 and call != "count(*)":
-                call += f" filter (where {self.condition(source, 0)})"
+                call += f" filter (where {self.condition(source, -1)})"
             made.append(call)
         return made
 
@@ -513,12 +514,12 @@ class Report:
     shapes: Counter[str] = field(default_factory=Counter)
 
 
-def run(seed: int, queries: int, moves: int = 6, judge: Callable[..., Counter[Row]] | None = None) -> Report:
+def run(seed: int, queries: int, moves: int, depths: Sequence[int] = (0, 1, 1, 2, 2)) -> Report:
     """Judge so many random queries over some random moves each; Wrong at the first that fails."""
     chance, bench, report = Random(seed), Bench(), Report()
     for _ in range(0, queries, 25):
         bench.texts.clear()
-        programs = list(understood(chance, min(25, queries), report))
+        programs = list(understood(chance, min(25, queries), report, depths))
         state, now = first_state(chance), START
         move = Move(state, state, dict.fromkeys(INPUTS, ()), now, now)
         bench.load(move)
@@ -533,9 +534,84 @@ def run(seed: int, queries: int, moves: int = 6, judge: Callable[..., Counter[Ro
     return report
 
 
-def understood(chance: Random, count: int, report: Report) -> Iterator[tuple[str, Incremental]]:
+def run_appending(seed: int, queries: int, moves: int = 4) -> int:
+    """As `run`, for queries that added rows only add rows to; how many cases were judged."""
+    chance, bench, programs = Random(seed), Bench(), []
+    while len(programs) < queries:
+        author = Author(chance)
+        query = chance.choice([author.selection, author.join, author.join, author.exploded])(chance.choice([0, 0, 1]))
+        program = understand(query.sql, INPUTS)
+        if isinstance(program, Incremental) and program.monotone:
+            programs.append((query.sql, program))
+    state = first_state(chance)
+    bench.load(Move(state, state, dict.fromkeys(INPUTS, ()), START, START))
+    tables = [Counter(bench.rows(program.full())) for _, program in programs]
+    move = Move(state, state, {}, START, START)
+    for _ in range(moves):
+        move = next_move(chance, move.new, move.now, added_only=True)
+        bench.load(move)
+        for place, (sql, program) in enumerate(programs):
+            added = program.appended(move.changed)
+            tables[place] += Counter(bench.rows(added) if added is not None else ())
+            if tables[place] != Counter(bench.rows(program.full())):
+                raise Wrong(sql, move, "appended other rows than were added")
+    return len(programs) * moves
+
+
+def run_pruned(seed: int, queries: int) -> int:
+    """Whether the rows of some keys come out the same if inputs have only the rows that `pushed` leaves."""
+    chance, bench, cases = Random(seed), Bench(), 0
+    for sql, program in list(understood(chance, queries, Report())):
+        pushed = [one for one in program.pushed if one.unit is None]
+        state = first_state(chance)
+        move = next_move(chance, state, START)
+        keys = program.keys(move.changed, move.then, move.now)
+        if not pushed or keys is None or not bench.knows(sql, START):
+            continue
+        bench.load(move)
+        listed = bench.keyed_by(keys)
+        whole = Counter(bench.rows(program.rows(move.now)))
+        for one in pushed:
+            place = list(INPUTS[one.input]).index(one.column)
+            allowed = {key[one.key] for key in listed}
+            bench.fill(one.input, [row for row in move.new[one.input] if row[place] in allowed])
+            if Counter(bench.rows(program.rows(move.now))) != whole:
+                raise Wrong(sql, move, f"{one} leaves out rows")
+            cases += 1
+            bench.fill(one.input, move.new[one.input])
+    return cases
+
+
+def settled(sql: str, old: State, new: State, **other: Any) -> tuple[Counter[Row], set[Row]]:
+    """The visible rows after a refresh from one state to another, which are right, and the keys computed again.
+
+    The feed has the rows that are in one of both states only, unless `changes` says otherwise.
+    """
+    before, after = ({name: state.get(name, ()) for name in INPUTS} for state in (old, new))
+    feed = {
+        name: tuple((Counter(before[name]) - Counter(after[name])).elements())
+        + tuple((Counter(after[name]) - Counter(before[name])).elements())
+        for name in INPUTS
+    }
+    feed |= other.get("changes", {})
+    move = Move(before, after, feed, other.get("then", START), other.get("now", START))
+    program = understand(sql, INPUTS)
+    assert isinstance(program, Incremental), program
+    bench = Bench()
+    bench.load(replace(move, new=move.old))
+    table = Counter(bench.rows(program.full(move.then)))
+    bench.load(move)
+    bench.judge(sql, program, table, move)
+    result, keys = bench.refreshed(program, table, move)
+    shown = Counter(row[: len(program.columns)] for row in result.elements())
+    return shown, set(keys or ())
+
+
+def understood(
+    chance: Random, count: int, report: Report, depths: Sequence[int] = (0, 1, 1, 2, 2)
+) -> Iterator[tuple[str, Incremental]]:
     for _ in range(count):
-        query = Author(chance).query(chance.choice([0, 1, 1, 2, 2]))
+        query = Author(chance).query(chance.choice(depths))
         program = understand(query.sql, INPUTS)
         report.queries += 1
         if isinstance(program, FullOnly):
@@ -643,8 +719,9 @@ def kept_on_file(folder: Path, sql: str, move: Move, why: str) -> Path:
     states = {name: _encoded(getattr(move, name)) for name in ("old", "new", "changes")}
     case = {"sql": sql, "why": why, "then": move.then.isoformat(), "now": move.now.isoformat(), **states}
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"dynamic-{abs(hash(json.dumps(case))) % 10**8}.json"
-    path.write_text(json.dumps(case, indent=1), encoding="utf-8")
+    text = json.dumps(case, indent=1)
+    path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
+    path.write_text(f"{text}\n", encoding="utf-8")
     return path
 
 

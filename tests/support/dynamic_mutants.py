@@ -9,16 +9,27 @@ from typing import Any
 
 from sqlglot import exp
 
-from penstock.planner.dynamic.plans.algebra import Aggregate, Join, Node, Nothing, Output, Project, Scan, column, same
+from penstock.planner.dynamic.plans.algebra import (
+    Aggregate,
+    Join,
+    Node,
+    Nothing,
+    Output,
+    Project,
+    Scan,
+    SetOperation,
+    column,
+    same,
+)
 from penstock.planner.dynamic.reading import subqueries
-from penstock.planner.dynamic.rules import appending, changes, restricting, row_keys
+from penstock.planner.dynamic.rules import changes, restricting
 from penstock.planner.dynamic.rules.states import Step, computed, matched, new, together
 
 Wanted = frozenset[str]
 
 
 def _still_there(node: Scan, step: Step) -> Node:
-    rows = changes.changed_relation(node, step) if False else _feed(node, step)
+    rows = _feed(node, step)
     if isinstance(rows, Nothing):
         return rows
     names = tuple(f"there_{name}" for name in node.names)
@@ -151,17 +162,14 @@ def _new_total(node: Aggregate, wanted: Wanted, step: Step) -> Node:
     return changes._new(node, wanted, step)
 
 
-def _added_pairs_of_new_rows(node: Node, step: Step) -> Node:
-    if not isinstance(node, Join):
-        return _appended(node, step)
-    left, right = appending.appended(node.left, step), appending.appended(node.right, step)
-    return together(
-        matched(left, new(node.right, step.now), "inner", node.condition),
-        matched(new(node.left, step.now), right, "inner", node.condition),
-    )
+def _wanted_total(node: Aggregate, wanted: Wanted, step: Step) -> Node:
+    names = tuple(name for name in node.columns if name in wanted)
+    now, then = (changes.projected(state, names) for state in (new(node, step.now), changes.old_rows(node, step)))
+    appeared, gone = (SetOperation(*pair, "except", False, names) for pair in ((now, then), (then, now)))
+    return together(appeared, gone) if names else _totals(node, wanted, step)
 
 
-_appended = appending.appended
+_totals = changes._changed_totals
 
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "only rows after the change": (changes, "changed_relation", _still_there),
@@ -188,6 +196,7 @@ MUTANTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "a key looked up on the side that may be missing": (restricting, "_restricted_join", _into_the_null_side),
     "a window computed of some rows of its partition": (restricting, "_partly", _any_key_below),
     "totals as they are now only": (changes, "_changed_totals", _new_total),
+    "a changed total noticed in its wanted columns only": (changes, "_changed_totals", _wanted_total),
 }
 
 
@@ -201,6 +210,3 @@ def broken(name: str) -> Iterator[None]:
         yield
     finally:
         setattr(owner, attribute, whole)
-
-
-__all__ = ["MUTANTS", "broken", "row_keys"]

@@ -83,7 +83,7 @@ def keyed(plan: Node, facts: Facts, names: Names, declared: Sequence[str]) -> Ke
             raise Refused("NO_KEY", "it has no column by which rows can be told apart")
     _check(key, facts)
     hidden = tuple(name for name in plan.columns if name not in visible)
-    return Keyed(plan, visible, hidden, tuple(dict.fromkeys(key)))
+    return Keyed(plan, visible, hidden, tuple(name for name in plan.columns if name in key))
 
 
 def _check(key: Sequence[str], facts: Facts) -> None:
@@ -127,12 +127,19 @@ def _natural_of_join(node: Join, facts: Facts) -> _Natural:
         return left
     right = _natural(node.right, facts)
     equal = equalities(node, facts)
+    mine, theirs = (_as_seen(node.left, left.values), _as_seen(node.right, right.values))
     if node.kind == "full":
-        values = tuple(_coalesced(value, equal) for value in (*left.values, *right.values))
+        values = tuple(_coalesced(value, equal) for value in (*mine, *theirs))
     else:
-        mirrored = tuple(next((one for one, other in equal if other == value), value) for value in right.values)
-        values = (*left.values, *mirrored)
+        mirrored = tuple(next((one for one, other in equal if other == value), value) for value in theirs)
+        values = (*mine, *mirrored)
     return _Natural(_once(values), left.rows or right.rows)
+
+
+def _as_seen(side: Node, values: Sequence[exp.Expr]) -> list[exp.Expr]:
+    """The values under the names that one side of a join gives them, if it shows them."""
+    names = [_column_of(side, value) for value in values]
+    return [value if name is None else column(name) for name, value in zip(names, values, strict=True)]
 
 
 def _coalesced(value: exp.Expr, equal: list[tuple[exp.Expr, exp.Expr]]) -> exp.Expr:

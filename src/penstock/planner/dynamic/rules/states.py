@@ -74,6 +74,8 @@ def _at_moment(node: Node, moment: datetime | None, relations: Mapping[str, str]
             return Filter(below[0], at(node.condition, moment))
         case Project():
             return Project(below[0], tuple(Output(part.name, at(part.value, moment)) for part in node.outputs))
+        case Join():
+            return replace(node, left=below[0], right=below[1], condition=tuple(at(c, moment) for c in node.condition))
         case _:
             return with_children(node, below)
 
