@@ -260,7 +260,8 @@ class _Run:
         """A dynamic table is refreshed once, after all that this run does above it."""
         graph = self._workspace.project.graph
         observations = Observations(graph, view)
-        moving = {name for name, work in view.work.items() if work.in_flight and name in self._names}
+        idle = view.paused | view.suspended.keys()
+        moving = {name for name, work in view.work.items() if work.in_flight and name in self._names - idle}
         for model in graph.built:
             above = not moving.isdisjoint(graph.parents(model.name))
             if above:
