@@ -126,14 +126,14 @@ class BusyError(ConflictError):
 
 
 class LeaseLostError(AttemptError):
-    """Somebody else owns the task now: stop, write nothing."""
+    """Another worker owns the task now: stop, write nothing."""
 
     error_class = "lost"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that was probably meant."""
-    by_folded = {one.lower(): one for one in known}
+    by_folded = {candidate.lower(): candidate for candidate in known}
     wanted = name.lower()
     for close in get_close_matches(wanted, by_folded, n=5, cutoff=0.6):
         # A database in common makes any two names look alike: the tables must be alike too.

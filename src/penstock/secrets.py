@@ -1,4 +1,4 @@
-"""Which values must nobody read, wherever a text goes?"""
+"""Which values must not be shown, wherever a text goes?"""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def secret_values(settings: Mapping[str, str]) -> frozenset[str]:
 
 def _passwords(text: str) -> Iterator[str]:
     """What may be the passwords of the addresses in `text`: nothing says which @ ends one, so each may."""
-    for found in _AFTER_USER.finditer(text):
-        yield from (found["rest"][: at.start()] for at in re.finditer("@", found["rest"]) if at.start())
+    for after_user in _AFTER_USER.finditer(text):
+        yield from (after_user["rest"][: at.start()] for at in re.finditer("@", after_user["rest"]) if at.start())
 
 
 def conceal(values: Iterable[str]) -> None:

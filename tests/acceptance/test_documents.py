@@ -17,7 +17,6 @@ from documents import ANYTHING, FENCE, ROOT, blocks, matches, name
 
 from penstock.cli.main import app
 from penstock.project import load
-from penstock.project.keys.keys import keys_of
 
 DOCUMENTS = (
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
@@ -125,14 +124,6 @@ def test_commands_and_options_that_are_named_exist(document: Path) -> None:
         assert command in commands, f"{name(document)}: penstock {command}"
     for option in re.findall(r"(?<=[\s`(])--([a-z][a-z-]+)", text):
         assert f"--{option}" in options, f"{name(document)}: --{option}"
-
-
-def test_every_command_and_every_key_is_documented() -> None:
-    operating = (ROOT / "docs/operating.md").read_text()
-    assert known_commands() <= set(re.findall(r"`penstock ([a-z]+)", operating))
-    quoted = re.findall(r"`([^`]+)`", FENCE.sub("", (ROOT / "docs/projects.md").read_text()))
-    told = set(re.findall(r"[a-z_]+", " ".join(quoted)))
-    assert {key.name for kind in ("source", "interval", "dynamic") for key in keys_of(kind)} <= told
 
 
 def test_the_glossary_has_each_word_once_and_in_order() -> None:

@@ -56,11 +56,11 @@ def hours(first: int, last: int) -> list[list[int]]:
 def test_a_late_row_that_is_reported_and_a_condition_with_a_quote(shop: Shell) -> None:
     assert shop.json("run")["intervals"] == 6
     land(shop.folder, [START + HOUR + 60], [ODD])
-    wish = ("invalidate", "orders", "--from", "2026-01-01 01:00", "--to", "2026-01-01 02:00")
-    told = shop.json(*wish, "--reason", "a late file", "--key", "file-7")
+    invalidate = ("invalidate", "orders", "--from", "2026-01-01 01:00", "--to", "2026-01-01 02:00")
+    told = shop.json(*invalidate, "--reason", "a late file", "--key", "file-7")
     assert told["recompute"] == [{"model": "shop.hourly", "ranges": hours(1, 2), "chunks": 1}]
     assert (told["intervals"], told["failed"]) == (2, 0)
-    assert shop.json(*wish, "--reason", "again", "--key", "file-7") == {"recompute": [], "recorded": True}
+    assert shop.json(*invalidate, "--reason", "again", "--key", "file-7") == {"recompute": [], "recorded": True}
     assert (
         "reopened: raw.orders snapshot 1 changed 1 row in it"
         in shop("explain", "hourly", "--at", "2026-01-01 01:30").out

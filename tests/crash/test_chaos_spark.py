@@ -182,7 +182,7 @@ def resting_on_work(workspace: Workspace) -> list[str]:
 
 
 def not_well(workspace: Workspace) -> str | None:
-    """Why the deployment has not come to rest; None when every model is fine and every commit was judged."""
+    """Why the deployment has not come to rest; None when every model is fine and every commit was audited."""
     if (complaint := unrest(workspace)) is not None:
         return complaint
     world = workspace.state.views.whole()
@@ -195,7 +195,7 @@ def not_well(workspace: Workspace) -> str | None:
         place = workspace.resolver.table(generation.location)
         head = DeltaTable(place).version() if DeltaTable.is_deltatable(place) else None
         if head is not None and (generation.audited_snapshot or 0) < head:
-            return f"{name} is judged up to {generation.audited_snapshot}, and is at {head}"
+            return f"{name} is audited up to {generation.audited_snapshot}, and is at {head}"
     return None
 
 

@@ -164,6 +164,12 @@ def test_a_delete_is_told_apart_from_other_changes(root: Path, condition: str | 
     assert sum(count for _, count in left.rows) == expected.size
 
 
+def test_a_row_that_becomes_equal_to_another_one_is_told(root: Path) -> None:
+    """The change feed of delta-rs leaves it out."""
+    head(root).update({"n": "9", "v": "63"}, predicate="n = 8")
+    assert found(root).changed.ranges == ranges((8, 10))
+
+
 def test_rows_are_counted_where_they_changed(root: Path) -> None:
     late(root)
     assert [(part.start, part.end, count) for part, count in found(root).changed.rows] == [(13, 14, 2), (35, 36, 1)]
@@ -194,7 +200,7 @@ def test_a_commit_that_is_gone_from_the_log_may_have_changed_anything(root: Path
     assert found(root, 2) == changes.NO_CHANGES
 
 
-def test_appends_are_still_told_when_the_snapshot_before_them_is_gone(plain: Path) -> None:
+def test_appends_are_still_reported_when_the_snapshot_before_them_is_gone(plain: Path) -> None:
     late(plain)
     head(plain).create_checkpoint()
     fresh(plain)
@@ -252,7 +258,7 @@ def test_beyond_the_cap_a_file_counts_with_its_range(root: Path, monkeypatch: py
     assert found(root).changed.ranges == ranges((13, 36))
 
 
-def test_an_update_in_a_file_of_ordinary_size_is_told_row_by_row(tmp_path: Path) -> None:
+def test_an_update_in_a_file_of_ordinary_size_is_reported_row_by_row(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), rows(range(60_000)))
     head(tmp_path).update({"v": "v + 1"}, predicate="n % 10000 = 7")
     now = found(tmp_path).changed
@@ -309,7 +315,7 @@ def deletes(root: Path, after: int | None = None) -> list[tuple[int | None, Inte
     return [(one.first, one.taken, one.changed.ranges) for one in found(root, after).commits if one.only_deletes]
 
 
-def test_the_first_row_is_told_for_every_delete_as_it_was_then(root: Path) -> None:
+def test_the_first_row_is_reported_for_every_delete_as_it_was_then(root: Path) -> None:
     head(root).delete("n < 3")
     write_deltalake(str(root), rows([1]), mode="append")
     head(root).delete("n = 7")
@@ -343,7 +349,7 @@ def test_files_that_went_whole_at_the_old_end_are_not_opened(plain: Path) -> Non
     assert deletes(plain) == [(52, ranges((50, 52)), ranges((0, 40), (50, 52)))]
 
 
-def test_retention_is_told_from_files_of_any_size(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retention_is_recognised_in_files_of_any_size(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(touched.ReadBudget.__init__, "__defaults__", (1, 1000, 0, 2**20))
     head(plain).delete("n < 15")
     delete_by_vector(plain, 1, 2, range(5))
@@ -364,7 +370,7 @@ def test_of_files_that_are_gone_the_rows_went_that_are_not_left(plain: Path) -> 
     assert deletes(plain, before)[0][1:] == (NOTHING, ranges((15, 40))), "two rows may have been at one position"
 
 
-def test_of_a_vector_that_cannot_be_read_the_first_row_is_told_too_high(
+def test_of_a_vector_that_cannot_be_read_the_first_row_is_reported_too_high(
     plain: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_deltalake(str(plain), rows([50]), mode="append")
@@ -456,7 +462,7 @@ def test_a_column_of_another_meaning_may_change_every_row(plain: Path) -> None:
     assert log_changes(str(plain), PositionColumn("n", "second"), upto - 1, upto).changed.ranges == EVERYTHING
 
 
-def test_what_is_told_stays_small_and_loses_no_position(tmp_path: Path) -> None:
+def test_what_is_reported_stays_small_and_loses_no_position(tmp_path: Path) -> None:
     scattered = [n * n for n in range(3000)]
     write_deltalake(str(tmp_path), rows([0]))
     write_deltalake(str(tmp_path), rows(scattered, 0), mode="append")
@@ -548,7 +554,7 @@ def check_writers(root: Path, feed: bool, done: list[Writer]) -> None:
 
 
 @pytest.mark.parametrize("feed", [False, True])
-def test_all_that_differs_between_two_snapshots_is_told_and_nothing_else(tmp_path: Path, feed: bool) -> None:
+def test_all_that_differs_between_two_snapshots_is_reported_and_nothing_else(tmp_path: Path, feed: bool) -> None:
     @effort(10)
     @given(writers)
     def holds(done: list[Writer]) -> None:

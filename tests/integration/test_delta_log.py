@@ -129,7 +129,7 @@ def test_statistics_of_every_kind_become_positions(
     assert seen.needs_delta_reader is None
 
 
-def test_a_position_column_that_is_not_there_is_told_with_what_is(tmp_path: Path) -> None:
+def test_a_missing_position_column_is_reported_with_those_that_are_there(tmp_path: Path) -> None:
     root = write_log(
         tmp_path, fields=[field("at", "timestamp"), field("s", "string"), field("n", {"type": "struct", "fields": []})]
     )

@@ -177,7 +177,7 @@ def test_dates_and_times_without_zone_are_utc(tmp_path: Path) -> None:
     assert bounds(tmp_path / "walls") == (1, 3600)
 
 
-def test_a_source_partitioned_by_its_position_is_told_by_the_values(tmp_path: Path) -> None:
+def test_a_source_partitioned_by_its_position_is_observed_by_the_values(tmp_path: Path) -> None:
     days = [date(1970, 1, 1), date(1970, 1, 3), None]
     write_deltalake(tmp_path, pa.table({"at": days, "v": [1, 2, 3]}), partition_by=["at"])
     assert bounds(tmp_path) == (0, 2 * 86400)

@@ -351,7 +351,7 @@ def test_columns_that_cannot_be_stored_are_the_query_s_fault(
         publish.publish(replace(staged, schema_json=schema_of(change(rows(11)))), no_step)
 
 
-def test_types_and_names_that_delta_does_not_store_are_told(tmp_path: Path) -> None:
+def test_types_and_names_that_delta_does_not_store_are_refused(tmp_path: Path) -> None:
     fields = [{"name": "at", "type": "timestamp"}, {"name": "nothing", "type": "void"}]
     schema: dict[str, Any] = {"type": "struct", "fields": [{**f, "nullable": True, "metadata": {}} for f in fields]}
     staged = replace(stage(job_for(tmp_path, [(0, 10)]), rows()), schema_json=json.dumps(schema))

@@ -86,7 +86,7 @@ def project(folder: Path) -> Path:
     return made
 
 
-def test_the_server_stays_for_the_next_command_and_goes_as_the_last_client_wished(project: Path) -> None:
+def test_the_server_stays_for_the_next_command_as_long_as_the_last_client_asked(project: Path) -> None:
     pid = visit(project, LONG)
     assert until(lambda: watcher_is_back(project))
     assert visit(project, LONG) == pid
@@ -192,7 +192,7 @@ def test_unless_somebody_looked_it_would_linger(clients: int, monkeypatch: pytes
     assert waited(clients, monkeypatch, {3: lambda: Path("clients").unlink()}) == 10
 
 
-def test_a_wish_that_cannot_be_read_is_none() -> None:
+def test_a_time_that_cannot_be_read_is_none() -> None:
     assert watch.linger_seconds(watch.linger_note(12.5)) == 12.5
     assert len(watch.linger_note(0)) == len(watch.linger_note(86_400))
     assert watch.linger_seconds(b"") == watch.linger_seconds(b"rubbish") == 0

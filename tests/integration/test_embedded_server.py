@@ -457,7 +457,7 @@ def test_an_inspection_finds_the_server_and_makes_nothing(project: Path, tmp_pat
         assert "ready to accept connections" in during.log.read_text()
 
 
-def test_windows_is_told_to_bring_a_server() -> None:
+def test_on_windows_a_server_must_be_given() -> None:
     with pytest.raises(StateError, match="Windows") as caught:
         refuse_platform("nt")
     assert "state:" in str(caught.value.hint)

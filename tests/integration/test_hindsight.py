@@ -79,7 +79,7 @@ def test_whatever_changes_afterwards_exactly_what_it_reaches_is_computed_again_a
 def test_a_reorg_reported_by_the_log_and_twice_by_its_follower_is_one_recompute_per_consumer(
     folder: Path, dsn: str
 ) -> None:
-    """B-46b: whichever way the news comes, and however often."""
+    """B-46b: whichever way the change is reported, and however often."""
     with begun(folder, dsn) as life:
         life.happen(("rewrite", 43, 9, 5))
         for how in (1, 1, 3):  # two keys, one of them twice

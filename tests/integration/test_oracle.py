@@ -182,7 +182,7 @@ def test_an_attempt_that_dies_anywhere_leaves_nothing_wrong(trial: Trial, label:
     assert trial.violations() == []
 
 
-def test_rows_that_somebody_changed_are_seen_and_mended(built: Trial) -> None:
+def test_rows_that_another_program_changed_are_seen_and_repaired(built: Trial) -> None:
     place = built.place("copy")
     built.engine.replace_rows(place, ranges((5, 6)), [{"n": 5, "value": -1}])
     assert built.violations() == []  # what is served is the snapshot we accepted
@@ -213,7 +213,7 @@ def test_a_served_snapshot_that_is_gone_is_seen(built: Trial) -> None:
     assert gone.startswith("t.totals: what is served is gone")
 
 
-def test_a_change_that_nobody_was_told_of_is_seen(built: Trial) -> None:
+def test_a_change_without_an_event_is_seen(built: Trial) -> None:
     built.land(13)
     view = built.state.views.whole()
     for observation in MemoryObserver(built.engine).look(built.resolver, ["raw.numbers"], view):
@@ -256,7 +256,7 @@ class TestMemoryObserver:
         assert (record.min_pos, record.end_pos, record.snapshot, record.rows) == (3, 10, 0, 2)
         assert not changed
 
-    def test_rows_above_are_news_and_rows_below_are_changes(self, trial: Trial) -> None:
+    def test_rows_above_are_new_and_rows_below_are_changes(self, trial: Trial) -> None:
         trial.land(3, 9)
         first, _ = self.observed(trial, unknown("raw.numbers"))
         trial.land(1, 9, 12)

@@ -284,7 +284,9 @@ def test_a_reset_asks_first(typed: Typed, trial: Deployment) -> None:
     assert trial.current("copy").accepted_snapshot == before
 
 
-def test_a_word_about_rows_that_no_log_has_shown_is_a_wish(typed: Typed, trial: Deployment, since: Since) -> None:
+def test_a_report_of_rows_that_no_log_has_shown_is_an_invalidation(
+    typed: Typed, trial: Deployment, since: Since
+) -> None:
     typed.invalidate("raw.numbers", start="32", end="33", key="nothing happened")
     assert since("copy") == [(30, 40)]
     correct(trial, "n = 32")

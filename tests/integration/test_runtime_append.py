@@ -1,4 +1,4 @@
-"""Facts that are only ever added: kept or retracted when their rows change, and who hears of it."""
+"""Rows that are only ever added: kept or retracted when their source rows change, and what consumers do then."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from faults import Fault, Killed, raising
 
 from penstock.answers.verify import ModelVerification, verify
 
-FACTS = "select n, value from {{ ref('raw.numbers') }}"
+KEYED = "select n, value from {{ ref('raw.numbers') }}"
 APPEND = "interval: 20\nupdate_strategy: append\nunique_key: [value, n]\n"
 
 
@@ -21,7 +21,7 @@ def trial(tmp_path: Path, dsn: str) -> Deployment:
     made = Deployment.empty(tmp_path, dsn)
     made.source("numbers")
     for name, policy in (("kept", "keep"), ("retracted", "retract")):
-        made.model(name, FACTS, f"{APPEND}on_retract: {policy}")
+        made.model(name, KEYED, f"{APPEND}on_retract: {policy}")
         made.model(f"{name}_child", f"select n, value from {{{{ ref('t.{name}') }}}}", "interval: 5")
     made.land("numbers", range(40))
     made.run()
@@ -37,14 +37,14 @@ def corrected(trial: Deployment) -> None:
     DeltaTable(str(trial.landing("numbers"))).update({"value": "-value"}, predicate="n = 13")
 
 
-def test_b46a_facts_of_rows_that_are_gone_stay_or_go_as_the_model_says(trial: Deployment) -> None:
+def test_b46a_keyed_rows_of_rows_that_are_gone_stay_or_go_as_the_model_says(trial: Deployment) -> None:
     before = {name: trial.chunks(name) for name in ("kept_child", "retracted_child")}
     corrected(trial)
     for name in ("kept", "retracted"):
         assert trial.rerun(name).failed == 0
-    facts = [(n, n * 7) for n in range(40)]
-    assert trial.rows("kept") == trial.rows("kept_child") == sorted([*facts, (13, -91)])
-    wanted = sorted([*(fact for fact in facts if fact[0] != 13), (13, -91)])
+    keyed = [(n, n * 7) for n in range(40)]
+    assert trial.rows("kept") == trial.rows("kept_child") == sorted([*keyed, (13, -91)])
+    wanted = sorted([*(row for row in keyed if row[0] != 13), (13, -91)])
     assert trial.rows("retracted") == trial.rows("retracted_child") == wanted
     for name, chunks in before.items():
         assert trial.chunks(name) == sorted([*chunks, (10, 15)]), "only the child that has a changed row is woken"
@@ -55,7 +55,7 @@ def test_b46a_facts_of_rows_that_are_gone_stay_or_go_as_the_model_says(trial: De
     assert [verification.differences for verification in verifications(trial)] == [0, 0, 0, 0]
 
 
-def test_verify_finds_facts_that_are_missing_or_stored_twice(trial: Deployment) -> None:
+def test_verify_finds_keyed_rows_that_are_missing_or_stored_twice(trial: Deployment) -> None:
     DeltaTable(trial.place("kept")).delete("n = 7")
     commit(trial.place("retracted"), {"n": [8], "value": [56]})
     with trial.opened() as workspace:

@@ -250,13 +250,13 @@ def published_meanwhile(trial: Deployment, monkeypatch: pytest.MonkeyPatch, *, b
     trial.land("numbers", range(40, 60))
     whole, looks = evicting.without, runtime_audit.audit
 
-    def late(table: evicting.Table, scope: IntervalSet, judged: int) -> object:
+    def late(table: evicting.Table, scope: IntervalSet, audited: int) -> object:
         monkeypatch.setattr(evicting, "without", whole)
         monkeypatch.setattr(runtime_run, "audit", lambda *_: ())
         with pytest.raises(Killed):
             trial.run("copy", step=Fault("delta committed", raising(Killed())))
         monkeypatch.setattr(runtime_run, "audit", looks)
-        return whole(table, scope, DeltaTable(place).version() if blind else judged)
+        return whole(table, scope, DeltaTable(place).version() if blind else audited)
 
     monkeypatch.setattr(evicting, "without", late)
     notes = Heard()
@@ -274,7 +274,7 @@ def test_rows_that_a_worker_published_after_the_look_are_not_taken_out(
     assert trial.most_commits("copy") == 1
 
 
-def test_control_without_the_look_at_the_snapshot_that_was_judged_they_are_taken_out(
+def test_control_without_the_look_at_the_snapshot_that_was_audited_they_are_taken_out(
     trial: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published_meanwhile(trial, monkeypatch, blind=True)
@@ -473,7 +473,7 @@ def published_on_top_of_what_is_to_be_adopted(trial: Deployment) -> None:
         look(asleep)
 
 
-def test_a_commit_that_was_still_to_be_adopted_is_judged_when_its_task_is_gone(trial: Deployment) -> None:
+def test_a_commit_that_was_still_to_be_adopted_is_audited_when_its_task_is_gone(trial: Deployment) -> None:
     """Others published on top of it, so that it is served; what is computed in its place comes out equal."""
     DeltaTable(str(trial.landing("numbers"))).update({"value": "n * 9"}, predicate="n < 10")
     with trial.opened() as workspace:
@@ -489,11 +489,11 @@ def test_a_commit_that_was_still_to_be_adopted_is_judged_when_its_task_is_gone(t
     assert trial.rows("child") == [(n, value + 1) for n, value in wanted]
 
 
-def test_without_that_its_rows_are_news_to_nobody(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: everything up to the newest commit counts as judged."""
+def test_without_that_no_consumer_computes_with_its_rows(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control: everything up to the newest commit counts as audited."""
     monkeypatch.setattr(runtime_audit, "unadopted", lambda *_: [])
     with pytest.raises(AssertionError):
-        test_a_commit_that_was_still_to_be_adopted_is_judged_when_its_task_is_gone(trial)
+        test_a_commit_that_was_still_to_be_adopted_is_audited_when_its_task_is_gone(trial)
 
 
 @pytest.mark.parametrize(("start", "end"), [(35, 45), (42, 45), (12, 17)])
@@ -551,7 +551,7 @@ def test_rows_where_nothing_is_covered_wait_for_a_commit_that_is_still_to_be_ado
     assert trial.rows("copy") == newest(trial, "copy") == wanted
 
 
-def test_control_judged_up_to_that_commit_they_stay(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_audited_up_to_that_commit_they_stay(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime_audit, "audited_upto", lambda latest, pending, _: min([latest + 1, *pending]) - 1)
     with pytest.raises(AssertionError):
         test_rows_where_nothing_is_covered_wait_for_a_commit_that_is_still_to_be_adopted(trial, monkeypatch)
@@ -602,7 +602,7 @@ def test_damage_to_a_commit_that_is_adopted_afterwards_is_repaired(trial: Deploy
     assert trial.rows("copy") == newest(trial, "copy") == [(n, n * 7 + (n == 5)) for n in range(40)]
 
 
-def test_a_table_that_nobody_wrote_to_is_not_opened(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_without_new_commits_is_not_opened(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     open_table = runtime_audit.open_table
 

@@ -314,7 +314,7 @@ def test_a_model_that_cannot_be_planned_fails_alone(trial: Deployment, monkeypat
     assert resident.error is None
 
 
-def test_a_rebuilt_table_that_cannot_be_judged_waits_and_planning_goes_on(
+def test_a_rebuilt_table_that_cannot_be_compared_waits_and_planning_goes_on(
     trial: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two_families(trial)
@@ -353,7 +353,9 @@ def test_a_scan_that_fails_is_an_error_of_its_source_and_the_worker_goes_on(
     assert "ArrowInvalid" in str(view.sources["raw.numbers"].error)
 
 
-def test_a_round_that_fails_is_told_and_the_next_one_comes(trial: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_that_fails_is_reported_and_the_next_one_comes(
+    trial: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trial.model("copy", SQL, "interval: 10")
     applied(trial)
     times = iter([True])

@@ -14,7 +14,7 @@ from inline_vectors import delete_by_vector
 from penstock.engine.observe import changes
 from penstock.engine.observe import file_rows as touched
 from penstock.planner.change import source_changes
-from penstock.planner.change.source_changes import judged
+from penstock.planner.change.source_changes import classified
 from penstock.runtime.observe.sources import Observer, SourceObservation
 from penstock.runtime.redo.rerun import record, request
 from penstock.runtime.work import attempt as work
@@ -202,7 +202,7 @@ def test_control_without_the_rule_for_retention_history_is_emptied(
     def all_counts(found: changes.LogChanges, *_: object) -> source_changes.SourceChanges:
         return source_changes.SourceChanges(Changed(found.ranges), None)
 
-    monkeypatch.setattr("penstock.runtime.observe.sources.judged", all_counts)
+    monkeypatch.setattr("penstock.runtime.observe.sources.classified", all_counts)
     table(trial).delete("n < 50")
     assert trial.run().tasks > 0
     assert len(trial.rows("copy")) == 70
@@ -250,7 +250,9 @@ def test_a_late_row_after_retention_does_not_make_it_a_delete_and_a_restore_undo
     )
 
 
-def test_rows_that_come_below_what_has_expired_are_counted_and_told_and_nothing_is_computed(copied: Deployment) -> None:
+def test_rows_that_come_below_what_has_expired_are_counted_and_reported_and_nothing_is_computed(
+    copied: Deployment,
+) -> None:
     DeltaTable(str(copied.landing("numbers"))).delete("n < 50")
     copied.run()
     assert source(copied).expired_pos == 50
@@ -368,7 +370,7 @@ def told(*parts: tuple[int, int]) -> Changed:
 def test_what_left_below_the_first_row_has_expired_and_what_left_above_was_deleted(
     commits: list[changes.CommitChanges], expired: int | None, expected: tuple[IntervalSet, int | None]
 ) -> None:
-    now = judged(changes.LogChanges(tuple(commits)), expired, read=ranges((0, 80)))
+    now = classified(changes.LogChanges(tuple(commits)), expired, read=ranges((0, 80)))
     assert (now.changed.ranges, now.expired_pos) == expected
     assert all(part.start in now.changed.ranges for part, _ in now.changed.rows)
 

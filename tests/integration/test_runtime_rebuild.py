@@ -86,7 +86,7 @@ def test_a_changed_query_rebuilds_its_model_and_all_that_read_it(trial: Deployme
         assert len(needs_consent(workspace.state.views, found)) == 3
 
 
-def test_nobody_is_asked_about_a_model_that_never_held_a_row(trial: Deployment) -> None:
+def test_a_model_that_never_held_a_row_is_rebuilt_without_a_question(trial: Deployment) -> None:
     trial.model("broken", "select n, 1 / (value - value) as value from {{ ref('raw.numbers') }}")
     assert trial.run("broken").failed > 0
     trial.model("broken", COPY)

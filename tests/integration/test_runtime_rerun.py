@@ -218,15 +218,15 @@ def test_b_20_a_rerun_that_is_killed_is_finished_by_the_next_run(chain: Deployme
 
 
 def test_a_rerun_asked_for_while_the_same_chunk_is_computed_is_not_lost(trial: Deployment) -> None:
-    """The attempt has fixed its inputs when the wish comes: what it publishes is stale at once, and done again."""
+    """The attempt has fixed its inputs when the invalidation comes: what it publishes is stale, and done again."""
     trial.model("copy", COPY, "interval: 60")
 
-    def wish() -> None:
+    def invalidate() -> None:
         corrected(trial, "n >= 0")
         with trial.opened() as workspace:
             workspace.state.invalidations.invalidate("t.copy", ranges((0, 60)), "rerun", "test")
 
-    trial.run(step=Fault("staged", wish))
+    trial.run(step=Fault("staged", invalidate))
     assert trial.chunks("copy") == [(0, 60), (0, 60)]
     assert not trial.stale("copy")
     trial.run()

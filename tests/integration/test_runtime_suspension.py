@@ -61,7 +61,7 @@ def test_input_that_changes_and_stays_bad_is_tried_ever_less_often(trial: Deploy
 
 
 @pytest.mark.parametrize("schedules", ["", '\nschedules: {forwardfill: "0 0 1 1 *", backfill: "0 0 1 1 *"}'])
-def test_storage_that_comes_back_needs_nobody(trial: Deployment, schedules: str) -> None:
+def test_storage_that_comes_back_needs_no_person(trial: Deployment, schedules: str) -> None:
     """All chunks fail alike for half an hour; few attempts are made of it, and afterwards everything is done."""
     matter = f"interval: 10\nretries: 0{schedules}"
     trial.model("share", "select n, value as share from {{ ref('raw.numbers') }}", matter)

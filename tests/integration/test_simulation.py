@@ -88,8 +88,8 @@ CONTROLS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "stale is what was stale less what is done": lambda patch: patch.setattr(invalidations, "lost", lambda *_: NOTHING),
     "nobody fences": _no_fence,
     "nobody adopts": lambda patch: patch.setattr(MemoryEngine, "find_commit", lambda *_: None),
-    "late rows are nobody's news": lambda patch: patch.setattr(MemoryObserver, "_noticed", _nothing),
-    "commits are nobody's news": lambda patch: patch.setattr(Publication, "_tell", lambda *_: None),
+    "late rows go unnoticed": lambda patch: patch.setattr(MemoryObserver, "_noticed", _nothing),
+    "commits raise no event": lambda patch: patch.setattr(Publication, "_tell", lambda *_: None),
     "the hull stands for the set": _hull,
     # most of what it would let through is found stale afterwards; what was made of rows that have expired is lost
     "nobody looks a second time": lambda patch: patch.setattr(work, "recheck", lambda _, order: order),
@@ -98,11 +98,11 @@ CONTROLS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 SOONEST = {
     "nobody fences": 8,
     "nobody compares files": 9,
-    "commits are nobody's news": 4,
+    "commits raise no event": 4,
     "nobody looks a second time": 4,
 }
 """Which story found it when this was written; others do too, but later."""
-SLOW = ("nobody fences", "nobody compares files", "commits are nobody's news", "nobody looks a second time")
+SLOW = ("nobody fences", "nobody compares files", "commits raise no event", "nobody looks a second time")
 RARE = ("nobody looks a second time",)
 """What is only found in longer stories."""
 

@@ -186,7 +186,7 @@ def test_taking_out_foreign_rows_stops_no_planning_while_the_table_does_not_answ
 
 
 @pytest.mark.parametrize("what", ["table", "source"])
-def test_what_does_not_answer_for_long_is_told(
+def test_what_does_not_answer_for_long_is_reported(
     trial: Deployment, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     trial.write("penstock.yml", (trial.root / "penstock.yml").read_text() + "scheduler: {sweep: 1s}\n")
@@ -326,7 +326,7 @@ def waiting_eyes(environ: dict[str, str]) -> TableWatcher:
     return Waiting(environ)
 
 
-def test_what_hangs_is_told_once_and_costs_no_place() -> None:
+def test_what_hangs_is_reported_once_and_costs_no_place() -> None:
     pool, gate, done = Pool[str](1, 0.05), threading.Event(), threading.Event()
     threads: list[threading.Thread] = []
 
@@ -559,7 +559,7 @@ def audits(trial: Deployment) -> int:
 
 
 def begun(watch: Watch) -> Iterator[Audited]:
-    """An audit whose looks are over and of which nothing was judged."""
+    """An audit whose looks are over and of which nothing followed."""
     audit = watch.audit()
     next(audit)
     watch.wait()
@@ -571,7 +571,7 @@ def overwritten(trial: Deployment, times: int = 1) -> None:
         commit(trial.place("copy"), {"n": [3], "value": [99]})
 
 
-def test_a_look_that_an_earlier_audit_left_behind_is_not_judged(trial: Deployment, watch: Watch) -> None:
+def test_a_look_that_an_earlier_audit_left_behind_has_no_effect(trial: Deployment, watch: Watch) -> None:
     trial.run()
     overwritten(trial, times=5)
     begun(watch)  # and nobody asks it again, as when the database is away
@@ -584,7 +584,7 @@ def test_a_look_that_an_earlier_audit_left_behind_is_not_judged(trial: Deploymen
     assert audits(trial) == known + 1
 
 
-def test_a_look_at_a_table_that_was_made_anew_since_is_not_judged(trial: Deployment, watch: Watch) -> None:
+def test_a_look_at_a_table_that_was_made_anew_since_has_no_effect(trial: Deployment, watch: Watch) -> None:
     trial.run()
     overwritten(trial, times=5)
     late = begun(watch)
@@ -594,7 +594,7 @@ def test_a_look_at_a_table_that_was_made_anew_since_is_not_judged(trial: Deploym
     assert (snapshots(watch), audits(trial)) == (before, known)
 
 
-def test_control_without_a_second_look_at_what_is_accepted_it_is_judged(
+def test_control_without_a_second_look_at_what_is_accepted_it_has_one(
     trial: Deployment, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial.run()

@@ -199,7 +199,7 @@ def test_a_server_that_crashed_and_is_back_is_used_again() -> None:
 # wake-ups
 
 
-def test_what_is_heard_says_what_kind_of_news_it_is(story: Story) -> None:
+def test_a_notification_says_what_kind_it_is(story: Story) -> None:
     waiter = story.connect()
     assert waiter.listener.wait(0) == ()
     assert waiter.listener.wait(0) == ()

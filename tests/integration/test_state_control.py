@@ -68,10 +68,10 @@ def test_only_models_that_we_build_can_be_controlled(story: Story, name: str) ->
 
 
 @pytest.mark.parametrize(
-    ("act", "news"),
+    ("act", "payload"),
     [("pause", ""), ("resume", ""), ("resume_task", ""), ("cancel_task", "cancel"), ("cancel_model", "cancel")],
 )
-def test_everybody_hears_of_it(story: Story, act: str, news: str) -> None:
+def test_every_waiting_process_is_notified(story: Story, act: str, payload: str) -> None:
     lease = story.lease((0, 10))
     waiter = story.connect()
     waiter.listener.wait(0)
@@ -83,7 +83,7 @@ def test_everybody_hears_of_it(story: Story, act: str, news: str) -> None:
         "cancel_model": lambda: story.state.control.cancel_model("core.a", "me"),
     }
     acts[act]()
-    assert waiter.listener.wait(20) == (news,)
+    assert waiter.listener.wait(20) == (payload,)
 
 
 # cancel

@@ -1,4 +1,4 @@
-"""Fresh rows never cause a repair, late ones one each: every order of commit, look, claim, completion and news."""
+"""Fresh rows never cause a repair, late ones one each: every order of commit, look, claim, completion and event."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Play:
             late = [(p, p + 1) for p, came in self.rows.items() if came > known]
             assert self.story.state.sources.record(record(self.snapshot), known, Changed(ranges(*late)))
 
-    def news(self, *positions: int) -> Actor:
+    def event(self, *positions: int) -> Actor:
         """A row is committed, seen, and told of. In any other order these do nothing, and are done at the end."""
         self.commit(*positions)
         yield
@@ -112,7 +112,7 @@ class Play:
         epoch = self.story.state.attempts.intend(lease, self.story.frontier(lease, looked), None, "") if lease else 0
         yield
         if lease:
-            # equal rows: no news of its own, which nobody here would read
+            # equal rows: no event of its own, which no model here would read
             self.story.record(lease, self.story.commit(lease, epoch, looked, changed=False))
             self.made.append((lease.order.chunks[0], looked))
         yield
@@ -204,7 +204,7 @@ class Stage:
 
 
 def one_commit(story: Story, begin: Sequence[int], *late: int) -> Stage:
-    """Two workers, and one commit with its look and its news."""
+    """Two workers, and one commit with its look and its event."""
     stage = Stage(story)
     steps = 2 if not EVERY_ORDER else 3
     for order in orders(3, steps, steps):
@@ -213,7 +213,7 @@ def one_commit(story: Story, begin: Sequence[int], *late: int) -> Stage:
                 order,
                 begin,
                 lambda play: (
-                    play.news(*late),
+                    play.event(*late),
                     play.work(in_one_breath=not EVERY_ORDER),
                     play.work(in_one_breath=not EVERY_ORDER),
                 ),
@@ -222,11 +222,11 @@ def one_commit(story: Story, begin: Sequence[int], *late: int) -> Stage:
 
 
 def two_commits(story: Story, begin: Sequence[int], first: Sequence[int], second: Sequence[int]) -> Stage:
-    """A worker that looks some time before it reads, and two commits in a row, each with its look and its news."""
+    """A worker that looks some time before it reads, and two commits in a row, each with its look and its event."""
 
     def both(play: Play) -> Actor:
-        yield from play.news(*first)
-        yield from play.news(*second)
+        yield from play.event(*first)
+        yield from play.event(*second)
 
     stage = Stage(story)
     for workers in (1, 2) if EVERY_ORDER else (1,):
@@ -259,7 +259,7 @@ def test_late_rows_in_two_cells_that_are_running_are_both_found(story: Story) ->
 
 @pytest.mark.skipif(not EVERY_ORDER, reason="PENSTOCK_FUZZ=1 plays it: the others are enough for every day")
 def test_two_commits_one_after_the_other_are_answered_together_or_apart(story: Story) -> None:
-    """About one cell, so that the second wish takes the first one in."""
+    """About one cell, so that the second invalidation takes the first one in."""
     stage = two_commits(story, (5, 15), (6, 25), (7, 16))
     assert stage.played < stage.repairs
 
@@ -316,7 +316,7 @@ def test_what_forgets_or_overdoes_it_is_found_out(
         play(story)
 
 
-def test_a_wish_that_took_in_whatever_is_open_would_lose_late_rows(
+def test_an_invalidation_that_took_in_all_that_is_open_would_lose_late_rows(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     contained = "or not t.ranges <@ taking.ranges"

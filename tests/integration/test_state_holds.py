@@ -281,7 +281,7 @@ def test_a_run_holds_what_died_since_it_began_and_nothing_older(story: Story) ->
 
 
 @pytest.mark.parametrize("act", ["rerun", "new revision", "resume"])
-def test_holds_end_when_somebody_acts(story: Story, act: str) -> None:
+def test_holds_end_when_a_person_acts(story: Story, act: str) -> None:
     die(story, (0, 10))
     waiter = story.connect()
     waiter.listener.wait(0)

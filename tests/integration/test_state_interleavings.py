@@ -47,13 +47,13 @@ class Account:
         self._keep(published(self.covered, self.stale, scope, met))
         self.made |= {p: (snapshot, intent) for part in scope for p in range(part.start, part.end)}
 
-    def news(self, snapshot: int, where: IntervalSet) -> None:
+    def event(self, snapshot: int, where: IntervalSet) -> None:
         """Rows that were made from that snapshot, or a later one, have it already."""
         behind = ranges(*((p, p + 1) for p, (read, _) in self.made.items() if read < snapshot))
         self._keep(invalidated(self.covered, self.stale, where & behind))
         self.told.append(("snapshot", snapshot, where))
 
-    def wish(self, step: int, where: IntervalSet) -> None:
+    def invalidation(self, step: int, where: IntervalSet) -> None:
         self._keep(invalidated(self.covered, self.stale, where))
         self.told.append(("epoch", step, where))
 
@@ -76,7 +76,7 @@ def _older(kind: str, mark: int, snapshot: int, intent: int) -> bool:
 
 @dataclass
 class TemplateContext:
-    """Two tasks, an observation and a wish of a person, at positions of their own."""
+    """Two tasks, an observation and an invalidation by a person, at positions of their own."""
 
     story: Story
     at: int
@@ -102,7 +102,7 @@ class TemplateContext:
         snapshot, intent = self.observed if read is None else read, self.step
         epoch = self.story.state.attempts.intend(lease, self.story.frontier(lease, snapshot), None, "")
         yield
-        # equal rows: no news of its own, which nobody here would read
+        # equal rows: no event of its own, which no model here would read
         self.story.record(lease, self.story.commit(lease, epoch, snapshot, changed=False))
         self.account.published(lease.order.scope, snapshot, intent)
         yield
@@ -120,12 +120,12 @@ class TemplateContext:
         self.observed = after
         yield
         self.story.state.events.handle(same)
-        self.account.news(after, changed)
+        self.account.event(after, changed)
         yield
 
-    def wish(self) -> Actor:
+    def invalidation(self) -> Actor:
         self.story.state.invalidations.invalidate("core.a", self.moved((5, 15)), "rerun", "me")
-        self.account.wish(self.step, self.moved((5, 15)))
+        self.account.invalidation(self.step, self.moved((5, 15)))
         yield
 
     def play(self, order: Sequence[int], actors: Sequence[Actor]) -> None:
@@ -159,7 +159,7 @@ def apart(story: Story, *, every_step: bool = EVERY_STEP) -> int:
             one, other = scene.tasks((0, 10), (10, 20))
             early, late = scene.attempt(one, scene.first), scene.attempt(other, None)
             both = (late, early) if swapped else (early, late)
-            scene.play(order, (*both, scene.observation(), scene.wish()))
+            scene.play(order, (*both, scene.observation(), scene.invalidation()))
             played += 1
     return played
 
@@ -172,7 +172,7 @@ def in_a_row(story: Story) -> int:
         for looked_before in (True, False):
             scene = next(stage)
             chain = scene.one_after_the_other(scene.tasks((0, 10))[0], scene.first if looked_before else None)
-            scene.play(order, (chain, scene.observation(), scene.wish()))
+            scene.play(order, (chain, scene.observation(), scene.invalidation()))
             played += 1
     return played
 
@@ -202,7 +202,7 @@ def compares_no_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def marks_whatever_is_covered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also rows that were made from the news itself: work for nothing."""
+    """Also rows that were made from the changed rows themselves: work for nothing."""
     monkeypatch.setattr(events, "compare_pin", lambda *_: "behind")
 
 

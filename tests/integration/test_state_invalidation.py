@@ -1,4 +1,4 @@
-"""News: what consumers of a changed table must do again, exactly that, exactly once."""
+"""Events: what consumers of a changed table must do again, exactly that, exactly once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def record(snapshot: int | None, end: int = 100, table: str | None = "table-1") 
 
 
 def both_built(story: Story) -> None:
-    """core.a at snapshot 1, core.b from it; all news handled."""
+    """core.a at snapshot 1, core.b from it; all events handled."""
     story.build((0, 10), (10, 20), snapshot=1)
     handle(story)
     story.build((0, 10), (10, 20), model="core.b", inputs=1)
@@ -90,7 +90,7 @@ def test_an_invalidation_of_nothing_is_closed_at_once(story: Story) -> None:
     assert story.execute("select closed_at is not null from invalidation") == [(True,)]
 
 
-# news
+# events
 
 
 def test_a_changed_parent_marks_its_consumer(story: Story) -> None:
@@ -121,7 +121,7 @@ def test_the_mapping_of_the_caller_decides_the_reach(story: Story) -> None:
 
 
 def test_coverage_from_a_newer_snapshot_is_left_alone(story: Story) -> None:
-    """The consumer had read snapshot 2 already when the news of snapshot 2 was handled."""
+    """The consumer had read snapshot 2 already when the event of snapshot 2 was handled."""
     both_built(story)
     story.state.invalidations.invalidate("core.a", ranges((0, 20)), "rerun", "me")
     story.build((0, 10), (10, 20), snapshot=2)
@@ -184,11 +184,11 @@ def test_an_alternative_that_was_not_needed_may_change(story: Story) -> None:
     assert build_from(story, "core.first", news_of="core.second") == NOTHING
 
 
-def test_an_alternative_that_would_be_preferred_is_news(story: Story) -> None:
+def test_an_alternative_that_would_be_preferred_is_a_change(story: Story) -> None:
     assert build_from(story, "core.second", news_of="core.first") == ranges((0, 10))
 
 
-def test_news_while_the_consumer_runs_is_not_lost(story: Story) -> None:
+def test_a_change_while_the_consumer_runs_is_not_lost(story: Story) -> None:
     """The attempt reads snapshot 1; snapshot 2 is published and handled before it publishes its uncovered range."""
     story.build((0, 10), snapshot=1)
     handle(story)
@@ -201,7 +201,7 @@ def test_news_while_the_consumer_runs_is_not_lost(story: Story) -> None:
     assert story.stale("core.b") == ranges((0, 5))
 
 
-def test_a_running_consumer_that_already_reads_the_news_is_fresh(story: Story) -> None:
+def test_a_running_consumer_that_already_reads_the_change_is_fresh(story: Story) -> None:
     story.build((0, 10), snapshot=1)
     story.state.invalidations.invalidate("core.a", ranges((0, 5)), "rerun", "me")
     story.build((0, 5), snapshot=2)
@@ -224,7 +224,7 @@ def test_a_crash_between_publish_and_handling_is_harmless(story: Story) -> None:
     assert (handle(story), story.state.views.whole().events) == (0, 0)
 
 
-def test_the_same_news_again_marks_nothing_that_was_done_since(story: Story) -> None:
+def test_the_same_change_again_marks_nothing_that_was_done_since(story: Story) -> None:
     both_built(story)
     story.state.invalidations.invalidate("core.a", ranges((0, 10)), "rerun", "me")
     story.build((0, 10), snapshot=2)
@@ -279,7 +279,7 @@ def test_a_rebuild_aside_does_not_disturb_the_table_that_serves(story: Story) ->
 
 
 def test_a_rebuild_that_was_taken_back_recomputes_nothing(story: Story) -> None:
-    """Its news came late: the old query serves again, and nobody reads what the given-up table holds."""
+    """Its event came late: the old query serves again, and nobody reads what the given-up table holds."""
     both_built(story)
     before = story.state.views.whole().working
     story.state.projects.apply("r2", b"", {}, story.definitions(a="new"))
@@ -295,7 +295,7 @@ def test_a_rebuild_that_was_taken_back_recomputes_nothing(story: Story) -> None:
     assert story.stale("core.b") == NOTHING
 
 
-def test_news_of_a_table_that_gave_way_to_another_is_dropped(story: Story) -> None:
+def test_the_event_of_a_table_that_gave_way_to_another_is_dropped(story: Story) -> None:
     both_built(story)
     story.state.invalidations.invalidate("core.a", ranges((0, 10)), "rerun", "me")
     story.build((0, 10), snapshot=2)

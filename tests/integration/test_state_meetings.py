@@ -67,7 +67,7 @@ class Meeting:
             "publish": lambda state: story.record(lease, commit, state),
             "publish the other": lambda state: story.record(failing, failed, state),
             "invalidate": lambda state: state.invalidations.invalidate("core.a", changed, "again", "me") and None,
-            "news": lambda state: state.events.handle(same),
+            "event": lambda state: state.events.handle(same),
             "reset": lambda state: begin_again(state, generations["core.a"]),
             "cancel": lambda state: state.control.cancel_task(lease.task, "me"),
             "cancel all": lambda state: state.control.cancel_model("core.a", "me"),
@@ -157,7 +157,7 @@ def meeting(story: Story, dsn: str, empty_schema: str) -> Iterator[Meeting]:
 
 PAIRS = [
     ("publish", "invalidate"),
-    ("publish", "news"),
+    ("publish", "event"),
     ("publish", "cancel"),
     ("publish", "cancel all"),
     ("publish", "reap"),
@@ -166,7 +166,7 @@ PAIRS = [
     ("publish", "publish the other"),
     ("publish", "hand back"),
     ("publish the other", "invalidate"),
-    ("publish the other", "news"),
+    ("publish the other", "event"),
     ("claim", "apply"),
     ("claim", "cancel all"),
     ("claim", "reap"),
@@ -187,9 +187,9 @@ PAIRS = [
     ("claim", "hand back"),
     ("claim unlocked", "reap"),
     ("claim unlocked", "come back"),
-    ("apply", "news"),
+    ("apply", "event"),
     ("apply", "invalidate"),
-    ("news", "invalidate"),
+    ("event", "invalidate"),
     ("reset", "enqueue"),
     ("reset", "claim"),
     ("reset", "split"),
@@ -226,7 +226,7 @@ def test_publishing_and_invalidating_one_table_wait_for_each_other(meeting: Meet
     for first, second, lock in (
         ("publish", "invalidate", "lock_generation_head"),
         ("invalidate", "publish", "lock_kept_generations"),
-        ("news", "publish", "lock_consumers"),
+        ("event", "publish", "lock_consumers"),
     ):
         came = preempted_everywhere(meeting, first, second)
         names = [one.stopped_before for one in came]
@@ -244,7 +244,7 @@ def without(name: str, words: str) -> tuple[str, str]:
     [
         (without("lock_generation_head", "for no key update"), "publish", "publish the other"),
         (without("lock_kept_generations", "for no key update"), "invalidate", "publish the other"),
-        (without("lock_consumers", "for no key update of g"), "news", "publish the other"),
+        (without("lock_consumers", "for no key update of g"), "event", "publish the other"),
         (without("fence", "for update"), "publish", "reap"),
         (without("fence", "for update"), "fail", "reap"),
         (without("fence", "for update"), "fail", "cancel"),

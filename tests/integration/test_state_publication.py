@@ -123,7 +123,7 @@ def test_a_commit_outside_of_its_task_is_refused(story: Story) -> None:
     assert story.covered() == NOTHING
 
 
-def test_equal_rows_make_progress_and_no_news(story: Story) -> None:
+def test_equal_rows_make_progress_and_no_event(story: Story) -> None:
     lease = story.lease((0, 10))
     story.publish(lease, changed=False)
     assert story.covered() == ranges((0, 10))
@@ -221,36 +221,36 @@ def test_a_forgotten_table_is_counted_from_its_new_beginning(story: Story) -> No
     assert snapshots(story) == (1, 1)
 
 
-def judged_late(story: Story) -> tuple[int | None, int | None]:
-    """A judgement of snapshot 9 that comes when the table of then is gone and another one lies in its place."""
+def audited_late(story: Story) -> tuple[int | None, int | None]:
+    """An audit of snapshot 9 that comes when the table of then is gone and another one lies in its place."""
     story.build((0, 10), (10, 20), snapshot=8)
     seen = story.generation()
     story.state.generations.forget_table(seen.no, 8)
     story.build((0, 10), snapshot=1)
-    story.state.generations.judged(seen, 9)
+    story.state.generations.audited(seen, 9)
     return snapshots(story)
 
 
-def test_a_judgement_of_a_table_that_was_forgotten_changes_nothing(story: Story) -> None:
-    assert judged_late(story) == (1, 1)
+def test_an_audit_of_a_table_that_was_forgotten_changes_nothing(story: Story) -> None:
+    assert audited_late(story) == (1, 1)
 
 
-def test_a_judgement_counts_once_for_the_table_that_was_seen(story: Story) -> None:
+def test_an_audit_counts_once_for_the_table_that_was_seen(story: Story) -> None:
     story.build((0, 10), snapshot=8)
     seen = story.generation()
-    story.state.generations.judged(seen, 9)
+    story.state.generations.audited(seen, 9)
     assert snapshots(story) == (8, 9)
-    story.state.generations.judged(seen, 10)
-    assert snapshots(story) == (8, 9), "somebody has judged since"
+    story.state.generations.audited(seen, 10)
+    assert snapshots(story) == (8, 9), "another audit came first"
 
 
-def test_control_a_judgement_of_whatever_is_there_leaves_the_audit_blind(
+def test_control_an_audit_of_whatever_is_there_leaves_the_next_one_blind(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(
-        statements(), "judged", "update generation set audited_snapshot = %(snapshot)s where no = %(generation)s"
+        statements(), "audited", "update generation set audited_snapshot = %(snapshot)s where no = %(generation)s"
     )
-    assert judged_late(story) == (1, 9)
+    assert audited_late(story) == (1, 9)
 
 
 def made_anew(story: Story, second: int, *, written: bool = True) -> tuple[IntervalSet, tuple[int | None, int | None]]:
@@ -297,18 +297,18 @@ def test_our_own_commits_in_a_row_need_no_audit(story: Story) -> None:
     assert snapshots(story) == (3, 3)
 
 
-def test_a_commit_of_somebody_else_below_ours_is_still_to_be_judged(story: Story) -> None:
+def test_a_commit_of_another_program_below_ours_is_still_to_be_audited(story: Story) -> None:
     story.build((0, 10), snapshot=1)
     story.build((10, 20), snapshot=3)
     story.build((20, 30), snapshot=4)
     assert snapshots(story) == (4, 1)
-    story.state.generations.judged(story.generation(), 4)
+    story.state.generations.audited(story.generation(), 4)
     assert snapshots(story) == (4, 4)
     story.build((30, 40), snapshot=5)
     assert snapshots(story) == (5, 5)
 
 
-def test_equal_rows_do_not_hide_a_commit_of_somebody_else(story: Story) -> None:
+def test_equal_rows_do_not_hide_a_commit_of_another_program(story: Story) -> None:
     story.build((0, 10), snapshot=1)
     story.publish(story.lease((0, 10)), snapshot=2, changed=False)
     assert snapshots(story) == (2, 1)
@@ -318,7 +318,7 @@ def told(story: Story) -> list[object]:
     return [ranges for (ranges,) in story.execute("select ranges::text from event order by no")]
 
 
-def test_rows_that_equal_those_of_a_commit_nobody_accepted_are_news_to_consumers(
+def test_rows_that_equal_those_of_a_commit_that_was_not_accepted_are_new_to_consumers(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task was cancelled right after its Delta commit: what comes next equals it, but consumers read the old rows."""
@@ -333,7 +333,7 @@ def test_rows_that_equal_those_of_a_commit_nobody_accepted_are_news_to_consumers
     assert told(story) == [*before, "{[0,10)}"], "without that rule nobody hears of it"
 
 
-def test_equal_rows_are_news_where_a_commit_was_found_that_nobody_accepted(story: Story) -> None:
+def test_equal_rows_are_a_change_where_a_commit_was_found_that_was_not_accepted(story: Story) -> None:
     """Others may have published since, so that the numbers tell nothing any more."""
     story.build((0, 10), snapshot=1)
     story.state.invalidations.invalidate(
@@ -355,7 +355,7 @@ def test_an_adopted_commit_fills_the_gap_that_it_left(story: Story) -> None:
     assert snapshots(story) == (3, 2)
 
 
-def test_the_same_rows_in_other_files_are_served_and_judged(story: Story) -> None:
+def test_the_same_rows_in_other_files_are_served_and_audited(story: Story) -> None:
     story.build((0, 10), snapshot=1)
     number = story.generation().no
     story.state.generations.accept_snapshot(number, 0, 9)

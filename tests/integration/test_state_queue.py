@@ -169,7 +169,7 @@ def test_a_paused_model_is_not_claimed(story: Story) -> None:
     assert story.state.views.whole().paused == {"core.a"}
 
 
-def test_a_wait_ends_when_somebody_changes_something(story: Story) -> None:
+def test_a_wait_ends_when_the_database_changes(story: Story) -> None:
     waiter = story.connect()
     waiter.listener.wait(0)
     done = threading.Event()

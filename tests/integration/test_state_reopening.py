@@ -32,7 +32,7 @@ def record(snapshot: int | None, table: str = TABLE, expired: int | None = None)
     )
 
 
-def news(snapshot: int | None, table: str = TABLE) -> InputChange:
+def input_change(snapshot: int | None, table: str = TABLE) -> InputChange:
     return InputChange("raw.events", None, table, snapshot)
 
 
@@ -88,7 +88,7 @@ def test_where_a_source_begins_to_have_lost_its_rows_is_kept(story: Story) -> No
 # why, and how many rows
 
 
-def test_what_was_told_is_summed_up_for_the_positions_that_somebody_asks_about(story: Story) -> None:
+def test_counts_of_changed_rows_are_summed_up_for_the_positions_asked_about(story: Story) -> None:
     begun(story)
     rows = ((Interval(3, 4), 20), (Interval(5, 6), 1), (Interval(12, 13), 7))
     observed(story, 2, Changed(ranges((3, 4), (5, 6), (12, 13)), rows))
@@ -129,11 +129,11 @@ def test_rows_count_for_a_chunk_that_looks_back_at_them(story: Story) -> None:
 def test_the_newest_reason_comes_first_and_old_ones_are_left_out(story: Story) -> None:
     begun(story)
     for n in range(5):
-        story.state.invalidations.invalidate("core.a", ranges((0, 5)), f"wish {n}", "me", row_filter="country = 'NO'")
+        story.state.invalidations.invalidate("core.a", ranges((0, 5)), f"rerun {n}", "me", row_filter="country = 'NO'")
     found = story.state.reopenings.newest(story.generation().no, ranges((0, 10)), limit=2)
     assert [(one.reason, one.cause, one.row_filter, one.rows) for one in found] == [
-        ("wish 4", "rerun", "country = 'NO'", None),
-        ("wish 3", "rerun", "country = 'NO'", None),
+        ("rerun 4", "rerun", "country = 'NO'", None),
+        ("rerun 3", "rerun", "country = 'NO'", None),
     ]
 
 
@@ -146,10 +146,10 @@ def test_neighbours_of_too_many_parts_become_one() -> None:
     assert (fewer[0][0].start, fewer[-1][0].end) == (0, 10_001)
 
 
-# several wishes about one range
+# several invalidations of one range
 
 
-def test_a_trickle_of_late_rows_is_one_wish_that_waits_since_the_first(story: Story) -> None:
+def test_a_trickle_of_late_rows_is_one_invalidation_that_waits_since_the_first(story: Story) -> None:
     begun(story)
     row = Changed(ranges((0, 10)), ((Interval(0, 10), 1),))
     observed(story, 2, row)
@@ -169,7 +169,7 @@ def test_a_trickle_of_late_rows_is_one_wish_that_waits_since_the_first(story: St
     assert (story.stale(), open_ones(story)) == (NOTHING, 0)
 
 
-def test_a_wish_of_which_something_is_done_or_that_asks_more_is_not_taken_in(story: Story) -> None:
+def test_an_invalidation_of_which_something_is_done_or_that_asks_more_is_not_taken_in(story: Story) -> None:
     begun(story)
     observed(story, 2, Changed(ranges((0, 20))))
     observed(story, 3, Changed(ranges((0, 10))))
@@ -185,7 +185,9 @@ def test_what_people_said_is_kept_as_they_said_it(story: Story) -> None:
     begun(story)
     for snapshot in (2, 3):
         story.state.sources.record(record(snapshot), snapshot - 1)
-        story.state.events.ask_consumers(news(snapshot), ranges((0, 10)), {"core.a": ranges((0, 10))}, "bad file", "me")
+        story.state.events.ask_consumers(
+            input_change(snapshot), ranges((0, 10)), {"core.a": ranges((0, 10))}, "bad file", "me"
+        )
     assert count(story, "invalidation") == 2
     story.build((0, 10), inputs=3)
     assert (story.stale(), open_ones(story)) == (NOTHING, 0), "one repair answers both"
@@ -211,7 +213,7 @@ def test_only_rows_of_sources_let_a_repair_wait(story: Story) -> None:
     assert story.state.views.whole().reopened == {}
 
 
-def test_news_that_running_work_may_have_read_already_makes_nobody_wait(story: Story) -> None:
+def test_a_change_that_running_work_may_have_read_already_delays_nothing(story: Story) -> None:
     """Else a late row that comes much later would not be waited for."""
     begun(story)
     lease = story.lease((20, 30))
@@ -244,14 +246,14 @@ def test_consumers_of_a_table_are_asked_unless_they_read_that_snapshot(story: St
     story.state.sources.record(record(2), 1)
     story.build((10, 20), inputs=2)
     scope = ranges((0, 20))
-    impact = story.state.events.ask_consumers(news(2), scope, {"core.a": scope}, "bad file", "me", keep=False)
+    impact = story.state.events.ask_consumers(input_change(2), scope, {"core.a": scope}, "bad file", "me", keep=False)
     assert (impact.number, impact.asked, impact.recorded is not None) == (None, {"core.a": ranges((0, 10))}, False)
     assert (story.stale(), count(story, "invalidation")) == (NOTHING, 0)
-    done = story.state.events.ask_consumers(news(2), scope, {"core.a": scope}, "bad file", "me", key="k")
+    done = story.state.events.ask_consumers(input_change(2), scope, {"core.a": scope}, "bad file", "me", key="k")
     assert (done.asked, done.recorded is not None, story.stale()) == (impact.asked, False, ranges((0, 10)))
     for keep in (True, False):
         again = story.state.events.ask_consumers(
-            news(2), scope, {"core.a": scope}, "bad file", "me", key="k", keep=keep
+            input_change(2), scope, {"core.a": scope}, "bad file", "me", key="k", keep=keep
         )
         assert (again.number, again.asked, again.recorded is not None) == (done.number, {}, True)
     story.build((0, 10), inputs=2)
@@ -263,10 +265,10 @@ def test_a_reorg_seen_in_the_log_and_reported_by_hand_is_one_recompute(story: St
     begun(story)
     scope = ranges((0, 10))
     observed(story, 2, Changed(scope))
-    assert story.state.events.ask_consumers(news(2), scope, {"core.a": scope}, "reorg", "me", key="1").asked
+    assert story.state.events.ask_consumers(input_change(2), scope, {"core.a": scope}, "reorg", "me", key="1").asked
     story.build((0, 10), inputs=2)
     assert (story.stale(), open_ones(story)) == (NOTHING, 0)
-    late = story.state.events.ask_consumers(news(2), scope, {"core.a": scope}, "reorg", "me", key="2")
+    late = story.state.events.ask_consumers(input_change(2), scope, {"core.a": scope}, "reorg", "me", key="2")
     assert (late.asked, story.stale(), open_ones(story)) == ({}, NOTHING, 0)
 
 
@@ -289,18 +291,20 @@ def test_consumers_that_were_removed_are_marked_by_what_is_known_of_them(story: 
     source, *_ = story.definitions()
     story.state.projects.apply("r2", b"", {}, (source,))
     story.state.sources.record(record(2), 1)
-    impact = story.state.events.ask_consumers(news(2), ranges((0, 5)), {}, "bad file", "me")
+    impact = story.state.events.ask_consumers(input_change(2), ranges((0, 5)), {}, "bad file", "me")
     assert impact.asked == {"core.a": ranges((0, 5))}
     assert open_ones(story) == 0, "nobody waits for a model that is gone"
     story.state.projects.apply("r3", b"", {}, story.definitions())
     assert story.stale() == ranges((0, 5))
 
 
-def test_the_same_key_about_another_table_is_another_wish(story: Story) -> None:
+def test_the_same_key_about_another_table_is_another_invalidation(story: Story) -> None:
     begun(story)
     story.state.invalidations.invalidate("core.a", ranges((0, 5)), "rerun", "me", key="k")
     story.state.sources.record(record(2), 1)
-    done = story.state.events.ask_consumers(news(2), ranges((5, 9)), {"core.a": ranges((5, 9))}, "", "me", key="k")
+    done = story.state.events.ask_consumers(
+        input_change(2), ranges((5, 9)), {"core.a": ranges((5, 9))}, "", "me", key="k"
+    )
     assert (done.recorded is not None, story.stale()) == (False, ranges((0, 9)))
 
 
@@ -314,7 +318,7 @@ def test_of_two_that_report_the_same_at_once_one_is_heard(story: Story, consumer
         found = list(
             pool.map(
                 lambda one: one.events.ask_consumers(
-                    news(2), ranges((0, 5)), {"core.a": ranges((0, 5))}, "reorg", "me", key="k"
+                    input_change(2), ranges((0, 5)), {"core.a": ranges((0, 5))}, "reorg", "me", key="k"
                 ),
                 states,
             )

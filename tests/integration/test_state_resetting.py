@@ -110,7 +110,7 @@ def test_consumers_hear_of_a_reset_even_where_nothing_comes_back(story: Story) -
     assert (story.stale("core.b"), open_ones(story)) == (NOTHING, 0)
 
 
-def test_an_emptied_table_that_told_nobody_would_leave_old_rows_behind(
+def test_an_emptied_table_without_an_event_would_leave_old_rows_behind(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A chunk that comes out empty equals the emptied table: its publication tells nobody."""

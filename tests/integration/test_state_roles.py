@@ -100,7 +100,7 @@ def writes(state: State, lease: Lease, story: Story) -> dict[str, Callable[[], o
         "attempts.intend": lambda: state.attempts.intend(lease, {}, None, ""),
         "attempts.publishing": publish,
         "generations.accept_snapshot": lambda: state.generations.accept_snapshot(no, 1, 2),
-        "generations.judged": lambda: state.generations.judged(story.generation(), 1),
+        "generations.audited": lambda: state.generations.audited(story.generation(), 1),
         "generations.forget_table": lambda: state.generations.forget_table(no, 1),
         "invalidations.invalidate": lambda: state.invalidations.invalidate("core.a", scope, "", "reader"),
         "invalidations.invalidate_all": lambda: state.invalidations.invalidate_all({"core.a": scope}, "", "reader"),
@@ -148,7 +148,7 @@ def reader(story: Story, empty_schema: str, role: str, reader_dsn: str) -> Itera
 
 @pytest.fixture
 def lease(story: Story) -> Lease:
-    """Some work done, some under way, some news, a worker, and a model that is suspended."""
+    """Some work done, some under way, some events, a worker, and a model that is suspended."""
     story.connect().workers.register("w", {"role": "worker"})
     done = story.build((0, 10))
     story.state.invalidations.invalidate("core.a", ranges((0, 5)), "wrong", "me")
@@ -161,7 +161,7 @@ def lease(story: Story) -> Lease:
     return done
 
 
-def test_a_reader_is_told_the_same_as_the_owner(story: Story, lease: Lease, reader: State) -> None:
+def test_a_reader_sees_the_same_as_the_owner(story: Story, lease: Lease, reader: State) -> None:
     asked, told = reads(reader, lease, story), reads(story.state, lease, story)
     assert {name: ask() for name, ask in asked.items()} == {name: ask() for name, ask in told.items()}
     with psycopg.connect(reader.database._dsn) as connection:

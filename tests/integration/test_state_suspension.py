@@ -80,10 +80,8 @@ def test_control_a_claim_that_does_not_look_would_go_on(hopeless: Story, monkeyp
     assert hopeless.state.queue.claim("w") is not None
 
 
-def test_control_without_the_judgement_every_chunk_would_be_tried(
-    story: Story, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(failure, "judge", lambda *_, **__: False)
+def test_control_without_suspension_every_chunk_would_be_tried(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failure, "suspend_if_hopeless", lambda *_, **__: False)
     story.enqueue(story.order(*BATCH))
     assert fail_all(story) > 8
     assert suspended(story) is None
@@ -304,7 +302,7 @@ def test_a_success_begins_the_count_anew(hopeless: Story) -> None:
 
 
 def test_two_failures_at_once_see_each_other(story: Story) -> None:
-    """The probes of one batch end in the same moment, on two connections: the second waits and judges both."""
+    """The probes of one batch end in the same moment, on two connections: the second waits and counts both."""
     story.enqueue(story.order(*BATCH[:2]))
     story.state.queue.fail(story.claim(), "user", "no", story.cost)
     one, other = story.claim(), story.claim()

@@ -388,7 +388,7 @@ def test_records_of_other_generations_are_not_mixed_in(story: Story) -> None:
 # history
 
 
-def test_tasks_are_told_with_their_last_attempt(story: Story) -> None:
+def test_tasks_are_shown_with_their_last_attempt(story: Story) -> None:
     story.build((0, 10))
     lease = story.lease((10, 20))
     story.state.queue.fail(lease, "engine", "no space", story.cost)
@@ -428,7 +428,7 @@ def test_tasks_come_newest_first_and_are_counted_in_full(story: Story) -> None:
     assert [task.id for task in story.state.history.tasks(None, failed=False, history=True, limit=2)] == found[:2]
 
 
-def test_only_what_nobody_tries_again_has_failed(story: Story) -> None:
+def test_only_what_is_not_tried_again_has_failed(story: Story) -> None:
     story.state.queue.fail(story.lease((0, 10)), "engine", "no space", story.cost)
     dead = story.lease((10, 20))
     story.state.queue.fail(dead, "user", "no such column", story.cost)

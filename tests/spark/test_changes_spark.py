@@ -90,7 +90,7 @@ def contents(bench: Bench, versions: range) -> dict[int, dict[int, Counter[objec
 
 
 @pytest.mark.parametrize("kind", [KINDS[name] for name in ALWAYS], ids=ALWAYS)
-def test_what_spark_changed_is_told_commit_by_commit_and_nothing_else(
+def test_what_spark_changed_is_reported_commit_by_commit_and_nothing_else(
     bench: Bench, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = written(bench, kind)

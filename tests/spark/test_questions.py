@@ -129,8 +129,8 @@ def test_a_query_runs_no_program_and_reads_nothing_else(bench: Bench, sql: str, 
     assert not Path(bench.path("mark")).exists()
 
 
-def test_without_the_judge_a_query_does_run_programs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.engine.spark.query.judged", lambda spark, sql, views: spark.sql(sql))
+def test_without_the_rules_a_query_does_run_programs(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.engine.spark.query.permitted", lambda spark, sql, views: spark.sql(sql))
     bench.put("t", id=pa.array([1]))
     text = f"select transform(id) using 'touch {bench.path('mark')}; cat' as (x) from v"
     query(bench.session, text, [bench.input("t", None, view="v")])

@@ -47,7 +47,7 @@ def test_a_small_interval_takes_one_spark_job_and_one_file(bench: Bench, hourly:
     assert len(bench.rows("hours")) == 3
 
 
-def test_the_steps_of_an_attempt_are_told(bench: Bench, hourly: Hourly) -> None:
+def test_the_steps_of_an_attempt_are_reported(bench: Bench, hourly: Hourly) -> None:
     bench.stage(hourly(0))
     assert bench.steps == ["planned", "written", "staged"]
 
@@ -352,7 +352,7 @@ def test_a_narrower_type_is_widened_and_another_one_refused(bench: Bench, hourly
         ("select at as other from {events}", "no column 'hour'"),
     ],
 )
-def test_a_wrong_query_is_the_authors_error_told_in_short(bench: Bench, hourly: Hourly, sql: str, message: str) -> None:
+def test_a_wrong_query_is_the_authors_error_in_short(bench: Bench, hourly: Hourly, sql: str, message: str) -> None:
     with pytest.raises(QueryError) as caught:
         bench.stage(hourly(3, sql=sql))
     assert message in caught.value.message

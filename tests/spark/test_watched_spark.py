@@ -60,7 +60,7 @@ def chunks(trial: Deployment) -> list[tuple[int, int]]:
     return [(chunk.start, chunk.end) for task in trial.tasks("copy") for chunk in task.order.chunks]
 
 
-def test_late_rows_of_a_table_with_a_newer_feature_are_told_by_its_change_feed(
+def test_late_rows_of_a_table_with_a_newer_feature_are_found_by_its_change_feed(
     trial: Deployment, session: Session
 ) -> None:
     assert trial.run().failed == 0
@@ -105,7 +105,7 @@ def test_without_a_change_feed_a_new_snapshot_is_a_change_of_all_that_is_covered
     assert trial.rows("copy") == sorted([(n, n * 7) for n in range(40)] + [(13, 9), (31, 9)])
 
 
-def test_a_table_that_can_be_read_again_is_told_by_its_log_and_a_new_one_is_a_new_one(
+def test_a_table_that_can_be_read_again_is_observed_by_its_log_and_a_new_one_is_a_new_one(
     trial: Deployment, session: Session
 ) -> None:
     make_newer(trial, feeds=True)

@@ -238,7 +238,7 @@ class AppendContract:
 
     # what an audit finds
 
-    def test_stored_facts_equal_their_query_by_key(self, harness: EngineHarness) -> None:
+    def test_stored_keyed_rows_equal_their_query_by_key(self, harness: EngineHarness) -> None:
         run(harness, appending(harness, (0, 10), (10, 20), key=("n",)))
         for sql in (COPY, OTHER):
             comparison = harness.compare(appending(harness, (0, 10), (10, 20), key=("n",), sql=sql, retract=True))
@@ -249,7 +249,7 @@ class AppendContract:
                 0,
             )
 
-    def test_an_audit_finds_missing_facts_and_those_that_should_be_gone(self, harness: EngineHarness) -> None:
+    def test_verification_finds_missing_keyed_rows_and_those_that_should_be_gone(self, harness: EngineHarness) -> None:
         run(harness, appending(harness, (0, 10), (10, 20), sql=WITHOUT_15))
         missing = harness.compare(appending(harness, (0, 10), (10, 20)))
         assert (missing.missing, missing.unexpected, missing.differing) == (1, 0, {Interval(10, 20)})

@@ -99,7 +99,7 @@ class EngineContract:
         ]
         assert commit.snapshot == 1
 
-    def test_every_query_of_a_batch_is_told_its_own_bounds(self, harness: EngineHarness) -> None:
+    def test_every_query_of_a_batch_has_its_own_bounds(self, harness: EngineHarness) -> None:
         run(harness, build(harness, (0, 10), (20, 30), sql=BEGUN))
         assert stored(harness) == [(n, n * 7 + (n - n % 10)) for n in (*range(10), *range(20, 30))]
 
@@ -221,7 +221,7 @@ class EngineContract:
         middle = [(n, n * 7 + 1) for n in range(10, 20)]
         assert stored(harness) == sorted([*numbers(*range(10)), *middle, *numbers(*range(20, 30)), (25, -1)])
 
-    def test_equal_rows_restore_what_somebody_damaged(self, harness: EngineHarness) -> None:
+    def test_equal_rows_restore_what_another_program_damaged(self, harness: EngineHarness) -> None:
         first = run(harness, build(harness, (0, 10)))
         digests = {chunk.interval: Digest(*chunk.digest) for chunk in first.chunks if chunk.digest}
         staged = harness.engine.stage(build(harness, (0, 10), digests=digests), silently)

@@ -68,7 +68,7 @@ def is_fresh(key: Key, stored: set[Key]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What makes a fact the same fact, and whether it goes when it is no longer given."""
+    """What makes a keyed row the same, and whether it goes when it is no longer given."""
 
     key: tuple[str, ...]
     position: str

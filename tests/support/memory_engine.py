@@ -422,7 +422,7 @@ def _judged(
     job: Job, new: Rows, live: Sequence[MemoryFile], known: Mapping[Interval, Digest]
 ) -> tuple[StagedChunk, ...]:
     by_chunk = _sorted_into(job.chunks, new, job.position.name)
-    judged = []
+    chunks_now = []
     for chunk, rows in by_chunk.items():
         digest = _digest(Rows(new.columns, rows))
         window = IntervalSet((chunk.start, chunk.end))
@@ -440,8 +440,8 @@ def _judged(
             gone_or_new = [dict(row)[job.position.name] for row in [*(before - after), *(after - before)]]
             differs = places(p for p in gone_or_new if isinstance(p, int)) or None
             changed = differs is not None or chunk in known
-        judged.append(StagedChunk(chunk, len(rows), digest, changed, differs))
-    return tuple(judged)
+        chunks_now.append(StagedChunk(chunk, len(rows), digest, changed, differs))
+    return tuple(chunks_now)
 
 
 def _digest(rows: Rows) -> Digest:

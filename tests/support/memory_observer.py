@@ -11,7 +11,7 @@ from memory_engine import MemoryEngine
 from memory_tables import MemorySnapshot
 
 from penstock.engine.observe.bounds import Bounds, complete_bounds, merged_bounds
-from penstock.planner.change.source_changes import SourceChanges, judged
+from penstock.planner.change.source_changes import SourceChanges, classified
 from penstock.runtime.observe.audit import AuditState
 from penstock.runtime.observe.sources import SourceObservation, completeness, scan_periods
 from penstock.runtime.place.table_resolver import TableResolver
@@ -27,7 +27,7 @@ class MemoryObserver:
 
     engine: MemoryEngine
     late_only: bool = True
-    """Rows above everything ever seen are news, not changes; an optional input needs to hear of them all the same."""
+    """Rows above everything ever seen are new, not changed; consumers of an optional input are marked all the same."""
 
     def periods(self, resolver: TableResolver, view: StateView) -> dict[str, float]:
         return scan_periods(resolver)
@@ -77,7 +77,9 @@ class MemoryObserver:
         # the highest end there ever was, not the last one: consumers may have covered what has left since
         reach = snapshots[after].reach if self.late_only else MAX_POSITION
         commits = [_commit(snapshot, reach) for snapshot in snapshots[after + 1 :]]
-        return judged(LogChanges(tuple(commit for commit in commits if commit.changed)), known.expired_pos, EVERYTHING)
+        return classified(
+            LogChanges(tuple(commit for commit in commits if commit.changed)), known.expired_pos, EVERYTHING
+        )
 
     def audit(self, resolver: TableResolver, state: AuditState, view: StateView) -> tuple[str, ...]:
         """Judge the commits in our tables that no accepted task made, by the rules of the real audit."""
@@ -124,7 +126,7 @@ class MemoryObserver:
             if snapshot.entry.task is not None and owned.get(snapshot.entry.task) is False
         ]
         if not pending or latest == accepted:
-            state.generations.judged(generation, min([latest + 1, *pending]) - 1)
+            state.generations.audited(generation, min([latest + 1, *pending]) - 1)
 
 
 def unknown(name: str) -> SourceRecord:

@@ -109,7 +109,7 @@ class _Examined:
             yield f"{self.model.name} {parts} of {record.interval}, by task {record.task}: {differing}"
 
     def _lacking(self, record: CoverRecord, computed: Rows, parts: IntervalSet) -> Iterator[str]:
-        """Facts by their key, wherever it is stored."""
+        """Keyed rows, wherever the key is stored."""
         rule = Rule(self.model.unique_key, self.model.position, self.model.on_retract == "retract")
         stored = self.engine.snapshot(self.location, self.generation.accepted_snapshot).read()
         missing, unexpected = rule.lacking(computed, stored, parts)

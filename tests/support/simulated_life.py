@@ -176,7 +176,7 @@ class Life:
     def history_comes(self) -> None:
         sim, name = self.simulation, self.simulation.dice.choice(SOURCES)
         if name in self.expired:
-            return  # what comes back below what has expired is nobody's news
+            return  # what comes back below what has expired changes nothing
         low = self.lowest[name] - sim.dice.randrange(1, 2 * HOUR)
         sim.tell(f"{name} now begins at {low}")
         self._land(name, range(low, self.lowest[name]))
@@ -195,7 +195,7 @@ class Life:
         sim = self.simulation
         name, where = sim.dice.choice(sorted(self._tables().items()))
         if name == "t.known" or not sim.engine.exists(where):
-            return  # a fact that somebody takes away may be known by a row elsewhere, which nobody computes again
+            return  # a keyed row that is taken away may stand for a row elsewhere, which is not computed again
         window = self._window("numbers", 12) & self._held(name, where)
         if window:
             sim.tell(f"{name} is damaged in {window}")
@@ -289,13 +289,13 @@ class Life:
             self.said = (f"raw.{name}", self._window(name), f"{sim.dice.randrange(8)}")
         source, window, key = self.said
         reach = {model.name: affected(model, graph.models[source], window) for model in graph.interval_models}
-        news = (
+        change = (
             InputChange(source, None, record.table_id, record.snapshot)
             if source == record.model
             else InputChange(source, None, None, None)
         )
         sim.tell(f"somebody says that {source} changed in {window}, as {key}")
-        sim.state.events.ask_consumers(news, window, reach, "somebody says so", "somebody", key=key)
+        sim.state.events.ask_consumers(change, window, reach, "somebody says so", "somebody", key=key)
 
     def somebody_cancels(self) -> None:
         name = self._model()

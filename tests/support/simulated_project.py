@@ -54,7 +54,7 @@ MODELS = {
         'interval: 144\nschedules: {forwardfill: "@every 1d"}',
         "select n, value from {{ ref('t.either') }}",
     ),
-    # a fact goes when its row does
+    # a keyed row goes when its source row does
     "facts": (
         "interval: 12\nupdate_strategy: append\nunique_key: [n, value]\non_retract: retract",
         "select n, value % 7 as value from {{ ref('t.copy') }}",

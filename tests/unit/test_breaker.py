@@ -91,8 +91,8 @@ def test_a_batch_of_two_is_known_by_both() -> None:
 
 def test_chunks_that_were_planned_one_by_one_take_ten() -> None:
     alone = [Failed(n, (chunk,), CAST.format(n)) for n, chunk in enumerate(cells(MOST_ALIKE))]
-    judged = [is_hopeless(one, alone[:n], divisible=True) for n, one in enumerate(alone)]
-    assert judged == [False] * (MOST_ALIKE - 1) + [True]
+    hopeless = [is_hopeless(one, alone[:n], divisible=True) for n, one in enumerate(alone)]
+    assert hopeless == [False] * (MOST_ALIKE - 1) + [True]
 
 
 def test_one_chunk_that_fails_again_and_again_speaks_for_itself_only() -> None:

@@ -233,6 +233,39 @@ def test_a_column_of_a_query_is_widened_to_the_tables() -> None:
         fitted(wide, narrow)
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (pa.int8(), "-5", -5),
+        (pa.int64(), "9223372036854775807", 2**63 - 1),
+        (pa.float32(), "1.5", 1.5),
+        (pa.float64(), "-Infinity", float("-inf")),
+        (pa.decimal128(9, 2), "-0.01", Decimal("-0.01")),
+        (pa.string(), "x=1", "x=1"),
+        (pa.bool_(), "true", True),
+        (pa.bool_(), "False", False),
+        (pa.date32(), "1969-12-31", date(1969, 12, 31)),
+        (pa.timestamp("us", "UTC"), "1970-01-01 00:00:01.5", EPOCH + timedelta(seconds=1.5)),
+        (pa.timestamp("us", "UTC"), "1970-01-01T00:00:01.500000Z", EPOCH + timedelta(seconds=1.5)),
+        (pa.timestamp("us"), "1969-12-31 23:59:59", (EPOCH - timedelta(seconds=1)).replace(tzinfo=None)),
+    ],
+)
+def test_a_partition_value_is_read_as_its_type_says(kind: pa.DataType, text: str, value: object) -> None:
+    known = arrow_type(kind)
+    assert known is not None
+    assert pa.scalar(known.text_value(text), kind).as_py() == value
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.int64(), pa.float64(), pa.decimal128(9, 2), pa.bool_(), pa.date32(), pa.timestamp("us"), pa.binary()]
+)
+def test_a_partition_value_of_another_type_is_no_value(kind: pa.DataType) -> None:
+    known = arrow_type(kind)
+    assert known is not None
+    with pytest.raises(ValueError, match=r"."):
+        known.text_value("some text")
+
+
 SOURCE = Path(arrow_positions.__file__).parents[2]
 NAMES = {kind.name for kind in COLUMN_TYPES}
 SHAPES = {"is_nested", "is_struct", "is_map", "is_list", "is_large_list", "is_dictionary", "is_null"}
@@ -241,8 +274,7 @@ ELSEWHERE = {
     "engine/spark/query_rules.py": {"date"},  # what a sequence in a query counts
     # how Arrow lays values out in memory, whatever they mean
     "engine/rows/flat.py": {"is_floating", "is_boolean", "is_string", "is_binary", "is_integer"},
-    "engine/rows/hints.py": {"is_string", "is_binary", "is_boolean", "is_decimal", "is_temporal"},
-    "engine/rows/runs.py": {"is_integer", "is_temporal"},
+    "engine/rows/hints.py": {"is_string", "is_binary", "is_boolean", "is_integer", "is_temporal", "is_interval"},
     "engine/values/arrow_positions.py": {"is_integer"},
 }
 
@@ -259,7 +291,7 @@ def test_no_other_module_tells_one_type_from_another() -> None:
     files = [file for room in ("engine", "runtime", "answers") for file in (SOURCE / room).rglob("*.py")]
     named = {str(file.relative_to(SOURCE)): types_named(file.read_text(encoding="utf-8")) for file in files}
     assert named.pop("engine/values/column_types.py") >= NAMES
-    assert {path: types for path, types in named.items() if types} == ELSEWHERE
+    assert {path: types for path, types in named.items() if types} == ELSEWHERE, "ask engine/values/column_types.py"
 
 
 def test_control_a_second_list_is_found_out() -> None:

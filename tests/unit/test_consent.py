@@ -41,7 +41,7 @@ def test_a_person_is_asked_beside_the_answer_not_in_it() -> None:
     assert "a table goes" in said.stderr and "Go on?" in said.stderr
 
 
-def test_somebody_who_says_no_changes_nothing() -> None:
+def test_an_answer_of_no_changes_nothing() -> None:
     assert asked(b"n\n").stdout == "nothing was changed\n"
 
 

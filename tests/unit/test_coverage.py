@@ -51,7 +51,7 @@ def test_what_changed_while_an_attempt_ran_stays_stale_after_its_publish() -> No
     )
 
 
-def test_what_nobody_computed_cannot_be_stale() -> None:
+def test_what_was_never_computed_cannot_be_stale() -> None:
     assert invalidated(ranges((0, 10)), NOTHING, ranges((5, 50))) == (ranges((0, 10)), ranges((5, 10)))
 
 

@@ -254,7 +254,7 @@ def connection(peer: str, until: float) -> Connection:
         return Connection(line, peer, until)
 
 
-def test_health_is_told_while_every_other_answer_takes_long() -> None:
+def test_health_is_answered_while_every_other_answer_takes_long() -> None:
     go_on, waiting = threading.Event(), threading.Semaphore(0)
 
     def ready() -> tuple[bool, Mapping[str, object]]:
@@ -271,7 +271,7 @@ def test_health_is_told_while_every_other_answer_takes_long() -> None:
         assert {one.result() for one in asked} == {200}
 
 
-def test_if_health_waited_for_a_thread_too_it_would_not_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_health_waited_for_a_thread_too_it_would_not_be_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on, waiting = threading.Event(), threading.Event()
 
     def ready() -> tuple[bool, Mapping[str, object]]:
@@ -426,7 +426,7 @@ def test_an_address_without_sense_is_a_mistake_of_the_call(address: str) -> None
 @pytest.mark.parametrize(
     "address", ["no.such.host.invalid:0", "192.0.2.1:0", f"{'a' * 70}.b:0", "a\x00b:0", "[::1%no]:0"]
 )
-def test_an_address_of_somebody_else_is_a_mistake_of_the_call(address: str) -> None:
+def test_an_address_of_another_machine_is_a_mistake_of_the_call(address: str) -> None:
     with pytest.raises(UsageError, match="cannot listen on") as caught, served(address):
         pass
     assert caught.value.hint is not None

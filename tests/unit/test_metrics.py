@@ -236,7 +236,7 @@ def test_every_metric_has_the_prefix_a_help_text_and_a_sample() -> None:
     for family in families:
         assert family.name.startswith("penstock_")
         assert family.documentation.endswith("."), family.name
-        assert family.samples, family.name
+        assert family.samples, f"everything() does not count {family.name}"
 
 
 def test_the_moments_at_which_counters_were_made_are_left_out() -> None:
@@ -249,10 +249,10 @@ def test_a_new_process_gives_its_metrics_at_once() -> None:
     }
 
 
-# what is said of them
+# what is written of them
 
 
-def told() -> dict[str, tuple[str, frozenset[str]]]:
+def documented() -> dict[str, tuple[str, frozenset[str]]]:
     """The table of the document: type and labels by name."""
     rows = re.findall(r"^\| `(penstock_\w+)` \| (\w+) \| ([^|]*) \| [^|]+ \|$", DOCUMENT.read_text(), re.MULTILINE)
     return {name: (kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
@@ -270,10 +270,10 @@ def counted(metrics: Metrics) -> dict[str, tuple[str, frozenset[str]]]:
 
 
 def test_the_document_lists_every_metric_and_no_other() -> None:
-    assert told() == counted(everything())
+    assert documented() == counted(everything()), "the table in docs/observability.md differs"
 
 
 def test_a_metric_that_is_missing_in_the_document_is_noticed() -> None:
     metrics = everything()
-    metrics._counter("forgotten_total", "Never told.")
-    assert told() != counted(metrics)
+    metrics._counter("forgotten_total", "Written nowhere.")
+    assert documented() != counted(metrics)

@@ -58,7 +58,7 @@ def test_a_gap_of_half_a_chunk_is_one_short_chunk_or_the_whole_aligned_one() -> 
     assert chunks(observation(model(strict(60), "s"), source("s", 0, 120), covered=covered)) == [(60, 120)]
 
 
-def test_gaps_are_filled_newest_first_unless_told_otherwise() -> None:
+def test_gaps_are_filled_newest_first_by_default() -> None:
     one = model(partial(0, 10), "s")
     seen = observation(one, source("s", 0, 100), covered=ranges((25, 50), (75, 100)))
     single = {"caps": Caps(1, 1)}

@@ -27,7 +27,7 @@ from penstock.values.models.axis import position
 from penstock.values.tasks import Order
 
 
-def test_a_worker_is_told_to_wait_when_an_input_went_away_meanwhile() -> None:
+def test_a_claimed_task_waits_when_an_input_went_away_meanwhile() -> None:
     order = Order("t.child", "forward", (Interval(10, 20), Interval(20, 30)), ("p",), "")
     seen = observation(model(strict(10), "p"), built("p", (0, 30)), covered=ranges((0, 10)))
     assert recheck(seen, order) == order

@@ -59,7 +59,7 @@ def test_what_expired_while_it_was_stale_keeps_nobody_waiting() -> None:
     assert repairs(child) == [], "what can still be repaired is waited for"
 
 
-def test_a_source_that_nobody_has_seen_repairs_nothing() -> None:
+def test_a_source_that_was_never_observed_repairs_nothing() -> None:
     unseen = replace(empty("s"), observed=False)
     seen = observation(model(strict(10), "s"), unseen, covered=ranges((0, 20)), stale=ranges((0, 20)))
     assert repairs(seen) == []

@@ -183,7 +183,7 @@ def test_b54_a_model_with_no_positioned_input_needs_both_limits(
         assert "set limits.min and limits.max" in mistakes(tmp_path, files)[0]
 
 
-def test_b27_a_disabled_model_is_left_out_and_its_dependents_are_told(tmp_path: Path) -> None:
+def test_b27_a_disabled_model_is_left_out_and_its_dependents_are_named(tmp_path: Path) -> None:
     files = {**SHOP, "penstock.yml": CONFIG + "overrides: {raw.orders: {enabled: false}}\n"}
     assert mistakes(tmp_path, files) == [
         "models/transformations/hourly.sql:6: shop.hourly depends on raw.orders, which is disabled"

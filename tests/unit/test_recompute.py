@@ -93,6 +93,6 @@ def test_what_was_made_of_rows_that_left_their_source_cannot_be_made_again() -> 
     assert not gone(CHAIN, ALL, CHAIN.interval_model("t.a"))
 
 
-def test_everybody_below_is_named_once() -> None:
+def test_every_model_below_is_named_once() -> None:
     assert descendants(CHAIN, ["t.a", "t.b"]) == ("t.c",)
     assert set(descendants(CHAIN, ["raw.s"])) == {"t.a", "t.b", "t.c", "t.other"}

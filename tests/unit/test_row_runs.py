@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.rows import multisets, runs
+from penstock.engine.rows.hints import row_hints
 from penstock.engine.rows.multisets import POSITION, Sides, drop_pairs
 from penstock.engine.rows.runs import Run, common_runs
 
@@ -109,3 +110,12 @@ def test_control_rows_of_a_run_that_are_not_compared_are_found_out(monkeypatch: 
     )
     with pytest.raises((AssertionError, ExceptionGroup)):
         drawn_blocks(monkeypatch)
+
+
+def test_a_column_of_a_type_that_is_no_number_is_left_out_of_the_hints() -> None:
+    numbers = pa.array([1, 2, 3], pa.int64())
+    periods = pa.array([(1, 2, 3), (1, 2, 4), None], pa.month_day_nano_interval())
+    amounts = pa.array([1, 2, None], pa.decimal128(9, 2))
+    both = pa.table({"n": numbers, "period": periods, "amount": amounts})
+    assert row_hints(both, texts=True) == row_hints(pa.table({"n": numbers}), texts=True)
+    assert runs._telling_column(pa.table({"period": periods})) is None

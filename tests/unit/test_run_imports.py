@@ -36,7 +36,7 @@ def test_neither_arrow_nor_spark_is_imported_before_there_are_rows_to_look_at() 
     assert not running & ROWS
 
 
-def test_whoever_only_asks_needs_no_engine() -> None:
+def test_a_command_that_only_asks_needs_no_engine() -> None:
     inspecting, _ = imported()
     assert not inspecting & ENGINE
 

@@ -94,11 +94,11 @@ def test_nothing_new_means_nothing_to_plan() -> None:
     assert due(started(), view(seconds=1)) == {}
 
 
-def test_news_of_a_source_is_for_its_readers_only() -> None:
+def test_a_change_of_a_source_is_for_its_readers_only() -> None:
     assert set(due(started(), view(1, end=110))) == {"t.a", "t.m"}
 
 
-def test_news_of_a_source_does_not_set_off_scheduled_lanes() -> None:
+def test_a_change_of_a_source_does_not_set_off_scheduled_lanes() -> None:
     assert due(started(schedules=DAILY), view(1, end=110), schedules=DAILY) == {"t.a": {"repair"}, "t.m": {"repair"}}
 
 

@@ -60,7 +60,7 @@ def test_anything_else_is_refused_with_an_example(text: str) -> None:
     assert "country = 'NO'" in str(caught.value.hint)
 
 
-def test_what_the_parser_cannot_read_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_the_parser_cannot_read_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(UsageError, match="exactly one SELECT"):
         _select("execute immediate 'select 1'")
     assert caplog.records == []

@@ -70,7 +70,7 @@ def _intervals(workspace: Workspace, view: StateView, change: Change) -> int:
 
 
 def needs_consent(views: Views, changes: tuple[Change, ...]) -> list[str]:
-    """What `apply` asks about before it does it: nobody misses a table that never held a row."""
+    """What `apply` asks about before it does it: rebuilds and removals of tables that are served."""
     taken = [change for change in changes if change.change in ("rebuild", "removed")]
     current = views.whole().current if taken else {}
     served = {name for name, generation in current.items() if generation.accepted_snapshot is not None}

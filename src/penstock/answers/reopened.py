@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from penstock.answers.pairs import pairs
 from penstock.answers.status import iso
 from penstock.values.records import ReopeningRecord
@@ -19,6 +21,8 @@ def words(record: ReopeningRecord) -> str:
             return f"{record.model} invalidated by {record.actor}{_where(record)}: {record.reason}"
         case "audit":
             return record.reason
+        case _:
+            assert_never(record.cause)
 
 
 def row(record: ReopeningRecord) -> dict[str, object]:

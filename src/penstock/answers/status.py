@@ -264,7 +264,7 @@ def _condition(seen: Observation, work: Work) -> Condition:
 
 
 def _away(seen: Observation) -> str | None:
-    """Why nothing of it is worked on until somebody or something changes that."""
+    """Why nothing of it is worked on: it is paused or suspended, or ranges of it are cancelled."""
     name = seen.model.name
     if seen.paused:
         return f"paused until penstock resume {name}"

@@ -56,7 +56,7 @@ class ModelVerification:
     """Rows outside the covered ranges."""
     samples: list[dict[str, object]] = field(default_factory=list)
     unseen: list[int] = field(default_factory=list)
-    """Newer snapshots of other programs, which are not compared: nobody has judged them yet."""
+    """Newer snapshots of other programs, which are not compared: they were not audited yet."""
 
     @property
     def differences(self) -> int:
@@ -186,7 +186,7 @@ class _Check:
     snapshot: int
 
     def examine(self, batch: tuple[CoverRecord, ...], verification: ModelVerification) -> None:
-        """Compare some intervals with what their inputs give now, and judge those that differ."""
+        """Compare some intervals with what their inputs give now, and classify those that differ."""
         try:
             comparison = self._compare(batch, {})
         except (AttemptError, SourceError) as error:
@@ -202,10 +202,10 @@ class _Check:
         verification.samples.extend(comparison.samples[: SAMPLES - len(verification.samples)])
         for record in batch:
             if any(part in comparison.differing for part in _parts(record)):
-                self._judge(record, verification)
+                self._classify(record, verification)
 
     def find_strays(self, outside: IntervalSet, verification: ModelVerification) -> None:
-        """Rows where nothing was ever computed: somebody else wrote them."""
+        """Rows where nothing was ever computed: another program wrote them."""
         pin = Pin(self.generation.location, self.snapshot, None, str(self.generation.id))
         strays = self.workspace.engine.questions.count_rows(
             self.workspace.resolver.reading("", self.model.name, pin, outside)
@@ -215,7 +215,7 @@ class _Check:
             verification.rows_stored += strays
             verification.unexpected += strays
 
-    def _judge(self, record: CoverRecord, verification: ModelVerification) -> None:
+    def _classify(self, record: CoverRecord, verification: ModelVerification) -> None:
         """An interval that differs now: wrong, or only behind what its inputs have become?"""
         try:
             then = self._compare((record,), record.frontier)

@@ -11,7 +11,7 @@ from penstock.errors import UsageError
 
 
 def require_consent(questions: Sequence[str], yes: bool) -> None:
-    """Ask, unless `yes` answers already; without a terminal nobody can. Standard output is left to the answer."""
+    """Ask, unless `yes` answers already; without a terminal it is refused. Standard output is left to the answer."""
     if not questions or yes:
         return
     if not sys.stdin.isatty():

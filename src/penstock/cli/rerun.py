@@ -170,7 +170,7 @@ def invalidate(options: Options, name: str, asked: Invalidating) -> None:
     from penstock.runtime.redo.invalidate import Words, record, report
 
     if not asked.reason.strip():
-        raise UsageError("--reason says nothing", hint="people will read it in penstock explain")
+        raise UsageError("--reason says nothing", hint="penstock explain shows it")
     words = Words(asked.reason.strip(), getpass.getuser(), asked.key)
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         table = workspace.project.graph.models[workspace.resolve(name)]
@@ -235,7 +235,7 @@ def _do(
     """Work on what was recorded, unless others will; how many tasks failed for good."""
     rows = [part.row for part in asked]
     live = workspace.state.workers.alive()
-    # workers alone do nothing about it: somebody has to plan it first
+    # workers alone do nothing about it: a scheduler has to plan it first
     planned = any(process.role in ("scheduler", "up") for process in live)
     others = [process for process in live if planned and process.role in ("worker", "up")]
     if not no_wait and not others:

@@ -62,7 +62,7 @@ def _print_folded(columns: Sequence[str], cells: Iterable[Iterable[str]], width:
         table.add_column(column, overflow="fold", justify="right" if column in _RIGHT else "left")
     for row in cells:
         table.add_row(*(Text(text, style=STYLES.get(text, "")) for text in row))
-    # a wide plain page where nobody looks at a terminal
+    # a wide plain page where there is no terminal
     console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=width, no_color=True)
     console.print(table)
 

@@ -48,7 +48,7 @@ class History:
     _database: Database
 
     def tasks(self, model: str | None, failed: bool, history: bool, limit: int = TASKS_SHOWN) -> tuple[TaskRecord, ...]:
-        """Newest first. Without `history`: active and dead ones; `failed`: only those that nobody tries again."""
+        """Newest first. Without `history`: active and dead ones; `failed`: only those that are not tried again."""
         return tuple(self._database.rows("tasks", _task, model=model, states=_states(failed, history), limit=limit))
 
     def count_tasks(self, model: str | None, failed: bool, history: bool) -> int:

@@ -108,7 +108,7 @@ def _store_models(database: Database, definitions: Sequence[Definition]) -> None
         "forget_changed_sources", models=[row["id"] for row in rows], lineages=[row["lineage"] for row in rows]
     )
     database.run_many("upsert_model", rows)
-    # the edges of removed models stay: news from their parents still marks the tables that they keep
+    # the edges of removed models stay: changes of their parents still mark the tables that they keep
     database.run("delete_edges", models=[definition.name for definition in definitions])
     columns = ("child", "parent", "group_no", "ordinal", "before_pos", "after_pos", "optional")
     edges = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.state.database.connection import Database
 
 STEP_ROWS = 1000
-"""How many rows one transaction looks at: nobody waits long for it."""
+"""How many rows one transaction looks at: nothing waits long for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class Sources:
         self._database.run("record_source_error", model=model, error=storable(error))
 
     def claim_looks(self, every_seconds: Mapping[str, float]) -> frozenset[str]:
-        """Those of these sources that nobody looked at within their period: the caller is to look at them now."""
+        """Those of these sources that were not observed within their period: the caller is to observe them now."""
         if not every_seconds:
             return frozenset()
         return frozenset(self._database.values("claim_looks", str, every_seconds=Jsonb(dict(every_seconds))))

@@ -66,7 +66,7 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class _Doing:
-    """The work of one generation, and what makes it another one without any task being touched."""
+    """The work of one generation, and what makes it another one without any task being changed."""
 
     work: Work
     tasks: tuple[_Task, ...]

@@ -94,7 +94,7 @@ def few(counts: Iterable[tuple[Interval, int]]) -> RowCounts:
 
 
 def rows_within(counts: RowCounts, changed: IntervalSet, scope: IntervalSet) -> int | None:
-    """How many of the `changed` rows are in `scope`; None when nobody counted, or not exactly enough."""
+    """How many of the `changed` rows are in `scope`; None when they were not counted, or not exactly enough."""
     known = IntervalSet.of(part for part, _ in counts)
     met = [(IntervalSet((part.start, part.end)), count) for part, count in counts]
     met = [(part, count) for part, count in met if part & scope]

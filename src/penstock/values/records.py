@@ -14,7 +14,7 @@ from penstock.values.tasks import Cost, Frontier, Lane, Order, TaskState
 
 GenerationState = Literal["building", "current", "retired", "purged"]
 Cause = Literal["source", "parent", "rerun", "manual", "audit"]
-"""Why something is computed again: rows of a source or of a model of ours changed; the others are somebody's wish."""
+"""Why something is recomputed: rows of a source or of a model (`parent`) changed, or a person or the audit said so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class GenerationHead:
     epoch: int
     accepted_snapshot: int | None
     audited_snapshot: int | None
-    """Every commit up to this one is ours, or was judged."""
+    """Every commit up to this one is ours, or was audited."""
     data_timestamp: datetime | None
 
 
@@ -96,7 +96,7 @@ class SourceRecord:
     change_feed: bool | None = None
     """Whether the change feed of such a table is on."""
     ignored_rows: int | None = None
-    """How many rows came or changed below what has expired, if anybody can say it."""
+    """How many rows came or changed below what has expired, if that is known."""
     ignored_since: datetime | None = None
     """When that was first seen; None: never."""
     looked_at: datetime | None = None
@@ -132,9 +132,9 @@ class Work:
     dead: IntervalSet = NOTHING
     """Scopes of dead and cancelled tasks that are held: not to be planned yet."""
     cancelled: IntervalSet = NOTHING
-    """Of these, what somebody cancelled."""
+    """Of these, what was cancelled."""
     waiting: frozenset[Lane] = frozenset()
-    """Lanes with tasks that nobody has taken yet."""
+    """Lanes with tasks that are unclaimed."""
     queued: int = 0
     running: int = 0
     retrying: int = 0
@@ -168,7 +168,7 @@ class SuspensionRecord:
     moved: bool
     """An input has changed since."""
     passing: bool = False
-    """Storage or Spark failed, which may end without anybody's doing."""
+    """Storage or Spark failed, which may pass by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +315,7 @@ class ReopeningRecord:
     snapshot: int | None
     """Of the input, with the change."""
     rows: int | None
-    """How many rows changed in what the positions asked about are made of; None when nobody can say exactly."""
+    """How many rows changed in what the positions asked about are made of; None when the exact number is unknown."""
     ranges: IntervalSet
     """What was to be computed again of the positions asked about."""
     open: IntervalSet

@@ -76,7 +76,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A claimed task: whoever holds (task, attempt, token) may complete it."""
+    """A claimed task: the holder of (task, attempt, token) may complete it."""
 
     task: int
     uuid: UUID

@@ -30,14 +30,14 @@ class Table:
     storage: Storage | None = None
 
 
-def without(table: Table, scope: IntervalSet, judged: int) -> Staged | HeadMoved | None:
+def without(table: Table, scope: IntervalSet, audited: int) -> Staged | HeadMoved | None:
     """The files of a snapshot that meet a scope, written again without its rows, and ready to be published on it.
 
     None when it has no rows there. HeadMoved when it is not the newest any more: rows of ours may be there now.
     """
     job = _job(table, scope)
     head = Head.of(job, table.storage)
-    if head.version != judged:
+    if head.version != audited:
         return HeadMoved()
     if head.snapshot is None or not head.replaced:
         return None
@@ -55,7 +55,7 @@ def without(table: Table, scope: IntervalSet, judged: int) -> Staged | HeadMoved
         discard(table.location, job.task, job.attempt, table.storage)
         return None
     ready = prepared(staged, table.storage)
-    if isinstance(ready, Staged) and ready.head is not None and ready.head.snapshot.version == judged:
+    if isinstance(ready, Staged) and ready.head is not None and ready.head.snapshot.version == audited:
         return ready
     discard(table.location, job.task, job.attempt, table.storage)
     return HeadMoved()

@@ -36,7 +36,8 @@ def removals(head: TableSnapshot, files: Collection[DataFile], now_ms: int) -> l
 def check_removable(head: TableSnapshot, files: Collection[DataFile]) -> None:
     if head.partition_columns or (head.needs_delta_reader or "").startswith("column mapping"):
         raise EngineError(
-            f"{head.location} is no longer a table as we make them", hint="somebody altered it: rebuild the model"
+            f"{head.location} is no longer a table as Penstock makes them",
+            hint="another program altered it: rebuild the model",
         )
     for file in files:
         # A removal carries no deletion vector, so the file would stay visible beside its replacement.
@@ -48,7 +49,7 @@ def check_removable(head: TableSnapshot, files: Collection[DataFile]) -> None:
         if is_absolute(file.path):
             raise EngineError(
                 f"the file {file.path} lies outside the table {head.location} and cannot be replaced",
-                hint="somebody cloned into the table: rebuild the model",
+                hint="another program cloned into the table: rebuild the model",
             )
 
 

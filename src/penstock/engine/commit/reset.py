@@ -26,7 +26,7 @@ class Emptying:
     """What the commit says of itself."""
 
     task: UUID
-    """Nobody's: should the database not hear of the commit, the audit finds one that no task owns, and its ranges."""
+    """Of no task: if the database does not record the commit, the audit finds one that no task owns, and its ranges."""
     model: str
     generation: str
     covered: IntervalSet

@@ -1,4 +1,4 @@
-"""Which files of a table can nobody read any more?"""
+"""Which files of a table are no longer needed by any reader?"""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def sweep(location: str, storage: Storage | None = None) -> int:
 
 def _removable(table: DeltaTable) -> list[str]:
     """As the loaded snapshot tells: it holds what was taken away, and when, for as long as that is kept."""
-    if _RETENTION in table.metadata().configuration:  # somebody decides about it who cleans up, too
+    if _RETENTION in table.metadata().configuration:  # set by a person or program that also cleans up
         return []
     live = {unquote(path) for path in pa.table(table.get_add_actions()).column("path").to_pylist()}
     if any(map(is_absolute, live)):

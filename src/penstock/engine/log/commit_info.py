@@ -32,7 +32,7 @@ def note(commit: LogCommit) -> Mapping[str, Any] | None:
 
 
 def of_attempt(job: TableJob, chunks: Sequence[StagedChunk]) -> Note:
-    """Enough to adopt the commit, should nobody else remember it."""
+    """Enough to adopt the commit if the database has no record of it."""
     moment = None if job.moment is None else job.moment.isoformat()
     return {
         **_of_table(job.task, job.model, job.generation),

@@ -82,6 +82,10 @@ _GONE = (
 """How delta-rs says that it is not allowed, and that a snapshot cannot be put together (any more)."""
 
 
+_FEEDS = ("Apache-Spark/", "Databricks-Runtime/", "delta-rs:")
+"""Who writes change files that can be relied on, as far as that was tried. Others were found to leave rows out."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogCommit:
     """One commit as its file in the log spells it."""
@@ -91,13 +95,16 @@ class LogCommit:
     adds: tuple[dict[str, object], ...]
     removes: tuple[dict[str, object], ...]
     cdc: tuple[dict[str, object], ...] = ()
-    """Files of the change feed: where there are any, they tell every row that the commit changed."""
+    """Files of the change feed: where there are any, they tell every row that the commit changed.
+
+    Those of writers that do not are left out: the files that were added and removed tell it as well.
+    """
     metadata: dict[str, object] | None = None
     """The table's schema and properties, in commits that set them."""
 
 
 def open_table(location: str, *, version: int | None = None, storage: Storage | None = None) -> DeltaTable | None:
-    """A handle on one snapshot, the newest unless told; None when there is no table."""
+    """A handle on one snapshot, the newest by default; None when there is no table."""
     try:
         return DeltaTable(location, version=version, storage_options=options(storage))
     except (DeltaError, OSError) as error:
@@ -142,11 +149,21 @@ def commit_at(location: str, version: int, storage: Storage | None = None) -> Lo
         actions = [json.loads(line) for line in text.splitlines() if line.strip()]
     except ValueError as error:
         raise StoreFault(location, f"snapshot {version}: {first_line(error)}") from error  # half written, perhaps
+    info: dict[str, object] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     return LogCommit(
         version,
-        next((action["commitInfo"] for action in actions if "commitInfo" in action), {}),
+        info,
         tuple(action["add"] for action in actions if "add" in action),
         tuple(action["remove"] for action in actions if "remove" in action),
-        tuple(action["cdc"] for action in actions if "cdc" in action),
+        tuple(action["cdc"] for action in actions if "cdc" in action and _tells_all(info)),
         next((action["metaData"] for action in actions if "metaData" in action), None),
     )
+
+
+def _tells_all(info: dict[str, object]) -> bool:
+    """Whether the change files of a commit have all rows that it changed.
+
+    An UPDATE of delta-rs leaves out rows that are equal to another one of the same files, before or after it.
+    """
+    writer = str(info.get("engineInfo"))
+    return writer.startswith(_FEEDS) and not (writer.startswith("delta-rs:") and info.get("operation") == "UPDATE")

@@ -20,7 +20,7 @@ ROUNDS = 4
 
 @dataclass(frozen=True, slots=True)
 class LoadedHead:
-    """The newest snapshot of a table, read while nobody had to wait for it."""
+    """The newest snapshot of a table, read before the lock is taken."""
 
     snapshot: TableSnapshot
     table: DeltaTable = field(repr=False)

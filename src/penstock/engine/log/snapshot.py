@@ -30,7 +30,7 @@ def snapshot(
     version: int | None = None,
     storage: Storage | None = None,
 ) -> TableSnapshot | None:
-    """One snapshot with its live files, the newest unless told; None when there is no table."""
+    """One snapshot with its live files, the newest by default; None when there is no table."""
     table = open_table(location, version=version, storage=storage)
     return None if table is None else read(table, location, position)
 
@@ -148,10 +148,10 @@ def _needs_delta_reader(
         kind = column_type(types[name])
         if kind is None or not kind.same_in_paths:
             return f"the partition column {name} of type {types[name]}"
-    return next((why for file in files if (why := _odd_path(file, partition_columns))), None)
+    return next((why for file in files if (why := odd_path(file, partition_columns))), None)
 
 
-def _odd_path(file: DataFile, partition_columns: tuple[str, ...]) -> str | None:
+def odd_path(file: DataFile, partition_columns: tuple[str, ...]) -> str | None:
     """Why Spark would not find this file, or read other partition values from its path than the log has."""
     if is_absolute(file.path):
         return f"the absolute path {file.path}"

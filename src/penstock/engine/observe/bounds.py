@@ -170,7 +170,7 @@ def columns_of(schema_json: str) -> dict[str, str]:
 def _bounds(
     seen: TableSnapshot, position: PositionColumn, completeness: Completeness, storage: Storage | None
 ) -> Bounds | None:
-    """The bounds of all live files; None when they cannot be told without Spark."""
+    """The bounds of all live files; None when only Spark can find them."""
     physical = PositionColumn(position_field(seen.schema_json, position).physical, position.axis)
     filled = [file for file in seen.files if file.rows != 0 and (file.rows is None or file.nulls != file.rows)]
     silent = [file for file in filled if file.low is None or file.high is None]

@@ -22,11 +22,11 @@ class ForeignCommit:
     version: int
     operation: str
     scope: IntervalSet
-    """Where rows came or went; everything when that cannot be told."""
+    """Where rows came or went; everything when that is unknown."""
     task: UUID | None = None
     """Of ours, by its note; whether it was accepted the database knows."""
     is_reset: bool = False
-    """It emptied the table; nobody accepts the task of a reset."""
+    """It emptied the table; a reset has no task that could be accepted."""
 
 
 def foreign_commits(

@@ -1,4 +1,4 @@
-"""Which files brought rows to a table and which took rows away, when all commits of a stretch are taken together?"""
+"""Which files brought rows and which took rows, when all commits between two snapshots are taken together?"""
 
 from __future__ import annotations
 
@@ -27,6 +27,11 @@ class ChangedFile:
     hidden: DeletionVector | None = None
     among: DeletionVector | None = None
 
+    @property
+    def partition_key(self) -> tuple[tuple[str, str | None], ...]:
+        """The same for all files of a partition."""
+        return tuple(sorted((self.partition or {}).items()))
+
 
 @dataclass(frozen=True, slots=True)
 class ChangedFiles:
@@ -50,12 +55,6 @@ class ChangedFiles:
     @property
     def bytes(self) -> int:
         return sum(file.size or 0 for file in self.all)
-
-    @property
-    def rows(self) -> int | None:
-        """How many rows changed at most; None: the log does not say."""
-        counts = [self.fed_rows, *(file.rows for file in (*self.came, *self.went))]
-        return None if None in counts else sum(count or 0 for count in counts)
 
 
 _Key = tuple[str, DeletionVector | None]
@@ -92,11 +91,11 @@ class FileChanges:
                     self._known[key] = file
                 if self._live.get(key) is not (weight > 0):
                     self._live[key] = weight > 0
-                    if (counted and _changes_rows(action)) or _partition_key(self._known[key]) in replaced:
+                    if (counted and _changes_rows(action)) or self._known[key].partition_key in replaced:
                         self._weights[key] = self._weights.get(key, 0) + weight
 
     def _replaced(self, commit: LogCommit) -> set[object]:
-        """The partitions in which a commit that only arranges rows anew took nothing but files of this stretch.
+        """The partitions in which a commit that only arranges rows anew took nothing but files that came since.
 
         Those that it made hold the same rows, are fewer, and stay when the others are swept.
         """
@@ -107,17 +106,17 @@ class FileChanges:
             if key not in self._known:
                 if file.partition is None:
                     return set()
-                partitions[_partition_key(file)] = False
+                partitions[file.partition_key] = False
                 continue
-            partition = _partition_key(self._known[key])
+            partition = self._known[key].partition_key
             partitions[partition] = partitions.get(partition, True) and self._weights.get(key) == 1
         return {partition for partition, own in partitions.items() if own}
 
     def changed(self) -> ChangedFiles:
         by_path: dict[str, tuple[list[ChangedFile], list[ChangedFile]]] = {}
         for key, weight in self._weights.items():
-            if weight:
-                by_path.setdefault(key[0], ([], []))[weight > 0].append(self._known[key])
+            # twice, when change files said how it went, and a RESTORE brought it back
+            by_path.setdefault(key[0], ([], []))[weight > 0].extend([self._known[key]] * abs(weight))
         went: list[ChangedFile] = []
         came: list[ChangedFile] = []
         for old, new in by_path.values():
@@ -161,10 +160,6 @@ def _records(action: Mapping[str, Any]) -> int | None:
         return None
     rows = stats.get("numRecords")
     return rows if isinstance(rows, int) else None
-
-
-def _partition_key(file: ChangedFile) -> object:
-    return tuple(sorted((file.partition or {}).items()))
 
 
 _ONCE = ("numdeletedrows", "numtargetrowsinserted", "numtargetrowsdeleted")

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.engine.log.storage import Storage
 from penstock.engine.refresh.change_log import ChangeLog, change_log
-from penstock.engine.refresh.changed_files import ChangedFile, ChangedFiles
+from penstock.engine.refresh.change_size import ChangeSize, change_size_of
+from penstock.engine.refresh.changed_files import ChangedFiles
 from penstock.engine.refresh.compared_columns import difference, wanted_columns
 from penstock.engine.refresh.reinitialize import CannotTell, Reinitialize
+from penstock.engine.values.schemas import shown, unknown_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.engine.observe.file_rows import ReadBudget
-
 MOST_BYTES = 128 * 2**20
-"""Files of so many bytes are read here; Spark reads more in less time."""
+"""So many bytes of columns are read here, in a second or two on one core; Spark reads more in less time."""
+MOST_FOOTERS, MOST_OF_OTHER_COLUMNS = 64, 16
+"""Of so many files, so many times as large, it is worth a look how much of them the wanted columns are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class ManyRows:
 
     files: ChangedFiles
     columns: tuple[str, ...]
+    size: ChangeSize
     reason: str
 
     @property
@@ -68,83 +71,61 @@ def changed_rows(
     Without `columns` in all of them; rows that are equal in the given ones are equal. Files are read up to so many
     bytes, and none when the log tells that no row changed.
     """
+    log = change_log(location, table_id, after, upto, storage)
+    if isinstance(log, Reinitialize):
+        return log
+    return changed_rows_of(log, columns=columns, most_bytes=most_bytes, storage=storage)
+
+
+def changed_rows_of(
+    log: ChangeLog,
+    *,
+    columns: Collection[str] | None = None,
+    most_bytes: int = MOST_BYTES,
+    storage: Storage | None = None,
+) -> ChangedRows:
+    """The same of a log that was read already."""
     try:
-        log = change_log(location, table_id, after, upto, storage)
-        return _rows(log, columns, most_bytes, storage)
+        wanted = _wanted(log, columns)
+        if not log.files.all:
+            return Unchanged(
+                "no commit changed a row" if log.commit_range.after < log.commit_range.upto else "the same snapshot"
+            )
+        rows = _read(log, wanted, most_bytes, storage)
     except CannotTell as finding:
         return finding.answer
+    if isinstance(rows, str):
+        return ManyRows(log.files, wanted, change_size_of(log, storage), rows)
+    return rows
 
 
-def _rows(log: ChangeLog, columns: Collection[str] | None, most_bytes: int, storage: Storage | None) -> ChangedRows:
-    wanted = wanted_columns(log.schemas[-1], columns)
+def _wanted(log: ChangeLog, columns: Collection[str] | None) -> tuple[str, ...]:
+    """CannotTell when the rows cannot be compared in these columns."""
+    now = log.schemas[-1]
+    wanted = wanted_columns(now, columns)
     if isinstance(wanted, str):
-        raise log.stretch.schema_changed(f"the column {wanted} is gone")
+        raise log.commit_range.schema_changed(f"the column {wanted} is gone")
     changed = difference(log.schemas, columns)
     if changed is not None:
-        raise log.stretch.schema_changed(changed)
-    if not log.files.all:
-        return Unchanged("no commit changed a row" if log.stretch.after < log.stretch.upto else "the same snapshot")
-    if log.files.bytes > most_bytes:
-        return ManyRows(log.files, tuple(wanted), f"{log.files.bytes} bytes of files, at most {most_bytes} are read")
-    return _read(log, wanted, most_bytes, storage)
+        raise log.commit_range.schema_changed(changed)
+    for name in wanted:
+        odd = unknown_type(name, now[name])
+        if odd is not None:
+            raise log.commit_range.not_readable(f"the column {odd[0]} is of type {shown(odd[1])}")
+    return tuple(wanted)
 
 
-def _read(log: ChangeLog, wanted: list[str], most_bytes: int, storage: Storage | None) -> ChangedRows:
-    import pyarrow as pa
-    import pyarrow.compute as pc
+def _read(
+    log: ChangeLog, wanted: tuple[str, ...], most_bytes: int, storage: Storage | None
+) -> Unchanged | FewRows | str:
+    """The rows, or why they cannot be read here."""
+    size, files = log.files.bytes, log.files.all
+    others = len(wanted) < len(log.schemas[-1]) and len(files) <= MOST_FOOTERS
+    if size > most_bytes * (MOST_OF_OTHER_COLUMNS if others else 1):
+        return f"{size} bytes of files, at most {most_bytes} are read"
+    from penstock.engine.refresh.read_changes import inserts_only, net_rows
 
-    from penstock.engine.observe.file_rows import NoRowsToRead, ReadBudget
-    from penstock.engine.observe.unequal_rows import TooManyRows, in_turn
-    from penstock.engine.refresh.table_rows import arrow_schema
-    from penstock.engine.rows.multisets import WEIGHT
-
-    files = _Files(log.stretch.location, storage, ReadBudget(size=most_bytes))
-    try:
-        schema = arrow_schema(log.table, wanted)
-        rows = in_turn(lambda most_held: _netted(files, schema, log.files, most_held))
-    except TooManyRows:
-        return ManyRows(log.files, tuple(wanted), "more rows differ than memory is given for")
-    except NoRowsToRead as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            raise log.stretch.no_file(str(error)) from error
-        return ManyRows(log.files, tuple(wanted), f"Arrow does not understand {error}")
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        return ManyRows(log.files, tuple(wanted), f"Arrow does not understand the rows: {error}")
-    if rows is None or not rows.num_rows:
+    net = net_rows(log, wanted, most_bytes, storage)
+    if net is None:
         return Unchanged("the rows that came are equal to those that went")
-    return FewRows(rows, inserts_only=pc.min(rows.column(WEIGHT)).as_py() > 0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Files:
-    location: str
-    storage: Storage | None
-    budget: ReadBudget
-
-
-def _netted(files: _Files, schema: pa.Schema, changed: ChangedFiles, most_held: int) -> pa.Table | None:
-    from penstock.engine.observe.change_rows import add_feed
-    from penstock.engine.observe.unequal_rows import Leftover, add_unequal, batches, opened_part
-    from penstock.engine.refresh.table_rows import TableReader, part_of
-
-    left = Leftover(most_held)
-    feed = TableReader(files, schema, of_feed=True)
-    for file in changed.feed:
-        for rows in batches(feed, opened_part(files, part_of(files, file))):
-            add_feed(rows, left)
-    reader = TableReader(files, schema)
-    for went, came in _by_partition(changed):
-        sides = [[opened_part(files, part_of(files, file)) for file in side] for side in (went, came)]
-        add_unequal(reader, sides, left)
-    rows = left.netted()
-    return None if rows is None else reader.finished(rows)
-
-
-def _by_partition(changed: ChangedFiles) -> Iterable[tuple[list[ChangedFile], list[ChangedFile]]]:
-    """Rows of one partition are equal to no others, and those that were rewritten are mostly in the same order."""
-    by_partition: dict[object, tuple[list[ChangedFile], list[ChangedFile]]] = {}
-    for came, files in enumerate((changed.went, changed.came)):
-        for file in files:
-            key = tuple(sorted((file.partition or {}).items()))
-            by_partition.setdefault(key, ([], []))[came].append(file)
-    return by_partition.values()
+    return net if isinstance(net, str) else FewRows(net, inserts_only(net))

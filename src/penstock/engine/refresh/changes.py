@@ -64,6 +64,15 @@ def plan_refresh(job: RefreshJob, stored: TableSnapshot | None, storage: Storage
         return _everything(job, changes, program)
     if not changes and not job.timed:
         return Nothing(Choice("no_data", "NO_CHANGE", "no row of its inputs changed"))
+    return _planned(job, query, stored, changes)
+
+
+def _planned(
+    job: RefreshJob, query: Incremental | FullOnly, stored: TableSnapshot, changes: Mapping[str, FewRows | ManyRows]
+) -> Plan:
+    """How rows that changed are taken in."""
+    assert job.before is not None  # noqa: S101
+    program = query if isinstance(query, Incremental) else None
     if job.strategy == "full":
         return Everything(Choice("full", "FORCED", "refresh_strategy: full"), program)
     if isinstance(query, FullOnly):

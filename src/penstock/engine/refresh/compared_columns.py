@@ -1,4 +1,4 @@
-"""In which columns can rows of all snapshots of a stretch be compared with each other?"""
+"""In which columns can the rows of two snapshots and of all between them be compared with each other?"""
 
 from __future__ import annotations
 

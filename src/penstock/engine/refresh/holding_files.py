@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 MOST_KEYS = 200_000
 """Of more than that nearly every file holds one."""
+_MILLISECOND = timedelta(milliseconds=1)
+_DOUBLE = Decimal(2) ** -51
+"""Relative to a number: more than what a double is off by."""
 
 
 def holding(
@@ -78,5 +83,17 @@ def _may_hold(low: Any, high: Any, null: object, wanted: Sequence[Any], *, wants
         return True
     if low is None or high is None:
         return bool(wanted)  # only NULLs, or unknown
-    at = bisect_left(wanted, low)
-    return at < len(wanted) and bool(wanted[at] <= high)
+    at = bisect_left(wanted, _outwards(low, -1))
+    return at < len(wanted) and bool(wanted[at] <= _outwards(high, 1))
+
+
+def _outwards(bound: Any, way: int) -> Any:
+    """Statistics have times in whole milliseconds, and decimals as doubles: a value may lie a little beyond."""
+    try:
+        if isinstance(bound, datetime):
+            return bound + way * _MILLISECOND
+        if isinstance(bound, Decimal):
+            return bound + way * (abs(bound) * _DOUBLE + Decimal(1).scaleb(int(bound.as_tuple().exponent)))
+    except OverflowError:  # the first or the last moment there is
+        return bound
+    return bound

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 from penstock.engine.log.snapshot import snapshot
 from penstock.engine.log.storage import Storage
 from penstock.engine.refresh.change_views import ChangeViews, rows_as_view
+from penstock.engine.refresh.changed_rows import FewRows
 from penstock.engine.refresh.changes import ByKeys, Everything, Nothing, plan_refresh
 from penstock.engine.refresh.holding_files import holding
 from penstock.engine.rows.columns import fits, fitted, target_schema
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 KEYS = "penstock_keys"
 MOST_KEYS = 1_000_000
 MOST_KEY_BYTES = 64 * 2**20
+MOST_APPENDED = 500
+"""Files of a table from which on rows are no longer added in files of their own, but by their keys."""
 _WHAT = "__penstock_what"
 _KEPT, _OLD, _NEW = 0, 1, 2
 
@@ -60,7 +63,8 @@ def refresh(session: Session, job: RefreshJob, step: Step, storage: Storage | No
             case Everything(choice, program):
                 staged = refreshing.everything(choice, program)
             case ByKeys():
-                staged = refreshing.by_keys(plan)
+                only = _only_added(plan, job, stored)
+                staged = refreshing.by_keys(plan) if only is None else refreshing.appended(plan, *only)
             case _:
                 assert_never(plan)
         reader = Reader(attempt.spark, storage)
@@ -131,15 +135,43 @@ class _Refreshing:
         changed = self._differs(after, live)
         return self._staged(choice, schema, files=files, replaced=live, after=after, rows=after.rows, changed=changed)
 
+    def appended(self, plan: ByKeys, view: str, change: FewRows) -> Staged:
+        """The rows that follow from rows that came to one input; none of those that are stored is touched."""
+        job, stored, program = self.job, self.stored, plan.program
+        assert stored is not None  # noqa: S101
+        reader = Reader(self.spark, self.storage)
+        self._show(reader)
+        ChangeViews(self.spark, reader, {read.view: read for read in job.reads}).show_added(view, change)
+        sql = program.appended(frozenset((view,)))
+        if sql is None:
+            return _unchanged(job, stored, Choice("no_data", "NO_CHANGE", "no change reaches a row"), Cost())
+        frame = self.spark.sql(sql)
+        schema = plain_schema(stored.schema_json)
+        rows = frame.selectExpr(*fitted(frame.schema, schema))
+        watched, observation = _watched(rows.coalesce(1), schema, {"new": "true"})
+        order = self._order(program, schema)
+        files = self._write(watched.sortWithinPartitions(*map(quoted, order)) if order else watched)
+        new = digest_of(observation.get, "new")
+        before = job.digests.get(WHOLE)
+        after = None if before is None else _moved(before, Digest(0, 0, 0), new)
+        choice = Choice("append", "ONLY_NEW_ROWS", f"{new.rows} rows follow from the rows that were added")
+        count = _rows(stored.files) + new.rows
+        return self._staged(choice, schema, files=files, replaced=(), after=after, rows=count, changed=new.rows > 0)
+
     def by_keys(self, plan: ByKeys) -> Staged:
         """The rows of the keys that changed, in place of those that are stored of them."""
         job, stored, program = self.job, self.stored, plan.program
         assert stored is not None  # noqa: S101
         reader = Reader(self.spark, self.storage)
         planned = self._show(reader)
-        views = ChangeViews(self.spark, reader, {read.view: read for read in job.reads})
+        views = ChangeViews(self.spark, reader, {read.view: read for read in job.reads}, self.storage)
+        old = program.reads_old & plan.changes.keys()
+        unreadable = views.unreadable(plan.changes, old, plan.before)
+        if unreadable is not None:
+            choice = Choice("reinitialize", unreadable.code, unreadable.reason)
+            return self.everything(self._permitted(choice), program)
         views.show(plan.changes)
-        for view in program.reads_old:
+        for view in old:
             views.show_old(view, plan.before)
         sql = program.keys(frozenset(plan.changes), plan.before.now, job.now)
         keys = None if sql is None else self._keys(sql)
@@ -235,12 +267,12 @@ class _Refreshing:
         )
         marked = [frame.selectExpr("*", f"{what} as {_WHAT}") for frame, what in parts]
         rows = reduce(lambda a, b: a.union(b), marked)
-        watched, observation = _watched(
-            rows, schema, {"old": f"{_WHAT} = {_OLD}", "new": f"{_WHAT} = {_NEW}"}, also=(_WHAT,)
-        )
         size = sum(file.size for file in touched) + sum(plan.size or 0 for plan in narrowed)
-        order = self._order(program, schema)
-        files = self._write(self._laid_out(watched.filter(f"{_WHAT} <> {_OLD}").drop(_WHAT), order, size))
+        # watched once they are in order: to find their ranges Spark may run what lies below twice
+        ordered = self._laid_out(rows, self._order(program, schema), size)
+        sides = {"old": f"{_WHAT} = {_OLD}", "new": f"{_WHAT} = {_NEW}"}
+        watched, observation = _watched(ordered, schema, sides, also=(_WHAT,))
+        files = self._write(watched.filter(f"{_WHAT} <> {_OLD}").drop(_WHAT))
         old, fresh = (digest_of(observation.get, name) for name in ("old", "new"))
         before = job.digests.get(WHOLE)
         after = None if before is None else _moved(before, old, fresh)
@@ -319,6 +351,16 @@ class _Refreshing:
             strategy_reason=choice.words,
             on_base=True,
         )
+
+
+def _only_added(plan: ByKeys, job: RefreshJob, stored: TableSnapshot | None) -> tuple[str, FewRows] | None:
+    """The one input of which rows were only added, where that only adds rows to the table; with its view."""
+    if not plan.program.monotone or job.timed or job.strategy == "affected_keys" or len(plan.changes) != 1:
+        return None
+    if stored is None or len(stored.files) >= MOST_APPENDED:
+        return None
+    ((view, change),) = plan.changes.items()
+    return (view, change) if isinstance(change, FewRows) and change.inserts_only else None
 
 
 @contextmanager

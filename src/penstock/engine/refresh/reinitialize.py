@@ -25,7 +25,7 @@ class CannotTell(Exception):  # noqa: N818  a finding, not a fault
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class CommitRange:
     """The commits of a table after one snapshot up to another."""
 
     location: str

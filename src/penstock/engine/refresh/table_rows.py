@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,10 +15,10 @@ from penstock.engine.observe.deletion_vectors import NO_MASK, Part
 from penstock.engine.observe.file_rows import NoRowsToRead, TableFiles
 from penstock.engine.observe.unequal_rows import OpenedPart
 from penstock.engine.refresh.changed_files import ChangedFile
-from penstock.engine.values.column_types import cast_column
+from penstock.engine.values.column_types import arrow_type, cast_column
 from penstock.engine.values.files import DataFile
-from penstock.engine.values.moments import DAY, MICROS, micros_of_text
 from penstock.engine.values.plain_types import plain_type
+from penstock.errors import SourceError
 
 _ROW = "__penstock_row"
 """Stands for the rows of a table of which no column is asked for: they are only counted."""
@@ -34,11 +33,24 @@ class TableReader:
     of_feed: bool = False
 
     def names(self, opened_part: OpenedPart) -> list[str]:
-        there = opened_part.schema.names
-        partition = opened_part.part.file.partition
-        wanted = [*self.schema.names, *([CHANGE_TYPE] if self.of_feed else ())]
+        """NoRowsToRead when the file spells one otherwise than the table: it is not simply missing."""
+        there, file = opened_part.schema.names, opened_part.part.file
+        wanted = {name for name in self.schema.names if name not in file.partition}
+        if self.of_feed:
+            wanted.add(CHANGE_TYPE)
+        spelled = {name.casefold() for name in there}
+        missing = wanted.difference(there)
+        if CHANGE_TYPE in missing or any(name.casefold() in spelled for name in missing):
+            raise NoRowsToRead(file.path)
         # without any column Arrow would not say how many rows there are
-        return [name for name in there if name in wanted and name not in partition] or there[:1]
+        return [name for name in there if name in wanted] or there[:1]
+
+    def bytes(self, opened_part: OpenedPart) -> int:
+        """So much of a file its columns are."""
+        footer, names = opened_part.footer, set(self.names(opened_part))
+        groups = (footer.row_group(number) for number in range(footer.num_row_groups))
+        chunks = (group.column(number) for group in groups for number in range(group.num_columns))
+        return sum(chunk.total_compressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in names)
 
     def fitted(self, part: Part, rows: pa.Table) -> pa.Table:
         partition, count = part.file.partition, rows.num_rows
@@ -80,31 +92,11 @@ def part_of(files: TableFiles, file: ChangedFile) -> Part:
 
 def partition_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
     """The value of a partition column, as the log spells it; NoRowsToRead when it cannot be one."""
-    if not text:
-        return pa.scalar(None, kind)
+    known = arrow_type(kind)
     try:
-        return _value(text, kind)
-    except (ValueError, InvalidOperation, pa.ArrowException) as error:
+        return pa.scalar(known.text_value(text) if text and known is not None else None, kind)
+    except (ValueError, pa.ArrowException) as error:
         raise NoRowsToRead(f"the partition value {text!r}") from error
-
-
-def _value(text: str, kind: pa.DataType) -> pa.Scalar:
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        micros = micros_of_text(text)
-        if micros is None:
-            raise ValueError(f"{text!r} is no {kind}")
-        days = pa.types.is_date(kind)
-        number = pa.scalar(micros // (DAY * MICROS), pa.int32()) if days else pa.scalar(micros, pa.int64())
-        return number.cast(kind)
-    if pa.types.is_boolean(kind):
-        return pa.scalar(text.lower() == "true", kind)
-    if pa.types.is_decimal(kind):
-        return pa.scalar(Decimal(text), kind)
-    if pa.types.is_floating(kind):
-        return pa.scalar(float(text), kind)
-    if pa.types.is_integer(kind):
-        return pa.scalar(int(text), kind)
-    return pa.scalar(text.encode() if pa.types.is_binary(kind) else text, kind)
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
@@ -120,6 +112,10 @@ def _numbers(files: TableFiles, vector: DeletionVector) -> pa.Array:
         return hidden_rows(files.location, vector, files.storage)
     except FileNotFoundError as error:
         raise NoRowsToRead(vector.path) from error
+    except OSError as error:
+        raise SourceError(
+            f"cannot read {vector.path} of {files.location}: {error}", hint="check the rights, or look again later"
+        ) from error
 
 
 def _mask(numbers: pa.Array) -> pa.BooleanArray:

@@ -1,4 +1,4 @@
-"""Where did rows change, told in few words?"""
+"""Where did rows change, in a bounded number of ranges?"""
 
 from __future__ import annotations
 

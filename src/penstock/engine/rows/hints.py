@@ -37,8 +37,13 @@ def column_numbers(column: pa.Array, *, texts: bool) -> pa.Array | None:
         return column.dictionary_encode().indices.cast(pa.uint64()) if texts else None
     if pa.types.is_boolean(kind):
         return column.cast(pa.uint64())
-    if pa.types.is_decimal(kind) or pa.types.is_null(kind):
+    if not is_number(kind):
         return None
     if pa.types.is_temporal(kind):
         column = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
     return column.view(pa.uint64()) if kind.bit_width == 64 else column.cast(pa.int64()).view(pa.uint64())
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether values are stored as one whole number, which times are too; a decimal or another type is not."""
+    return pa.types.is_integer(kind) or (pa.types.is_temporal(kind) and not pa.types.is_interval(kind))

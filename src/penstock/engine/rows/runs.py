@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.engine.rows.flat import whole
-from penstock.engine.rows.hints import column_numbers, row_hints, scattered
+from penstock.engine.rows.hints import column_numbers, is_number, row_hints, scattered
 
 ANCHOR_EVERY = 64
 """About one row in so many is an anchor."""
@@ -70,7 +70,7 @@ def _telling_column(rows: pa.Table) -> str | None:
     """The number or time with the most values among the first rows."""
     sample = rows.slice(0, _SAMPLE_ROWS)
     kinds = {field.name: field.type for field in sample.schema}
-    names = [name for name, kind in kinds.items() if pa.types.is_integer(kind) or pa.types.is_temporal(kind)]
+    names = [name for name, kind in kinds.items() if is_number(kind)]
     return max(names, key=lambda name: pc.count_distinct(sample.column(name)).as_py(), default=None)
 
 

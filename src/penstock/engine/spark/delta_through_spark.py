@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MOST_POSITIONS = 10_000
-"""Beyond so many changed positions one range from the first to the last is told."""
+"""Beyond so many changed positions the answer is one range from the first to the last."""
 _SECONDS = 1800
 
 

@@ -1,4 +1,4 @@
-"""Whose fault is an exception that came out of Spark, and what is worth telling?"""
+"""Which of our errors is an exception from Spark, and what does its message say?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does the JVM of Spark start and end, without anybody reading what it was told?"""
+"""How does the JVM of Spark start and end, with its secrets on no command line?"""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def launch(conf: Mapping[str, str], own_options: str, java: Java, environ: Mappi
     home = spark_home()
     log.parent.mkdir(parents=True, exist_ok=True)
     _keep_newest(log.parent)
-    with tempfile.TemporaryDirectory(prefix="penstock-spark-") as private:  # nobody else may look into it
+    with tempfile.TemporaryDirectory(prefix="penstock-spark-") as private:  # only this user may read it
         answer = Path(private, "answer")
         environment = {
             "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

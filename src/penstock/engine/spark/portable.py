@@ -1,4 +1,4 @@
-"""How is a pinned read spelled so that anybody can paste it into a Spark session?"""
+"""How is a pinned read spelled so that it can be pasted into any Spark session?"""
 
 from __future__ import annotations
 

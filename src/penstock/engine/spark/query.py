@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from penstock.engine.log.storage import Storage
 from penstock.engine.spark.failures import is_out_of_memory, translating
-from penstock.engine.spark.query_rules import judged
+from penstock.engine.spark.query_rules import permitted
 from penstock.engine.spark.read import Reader
 from penstock.engine.spark.session import Attempt, Session
 from penstock.engine.values.job import InputRead
@@ -53,7 +53,7 @@ def query(
             reader.frame(reader.planned(read)).createOrReplaceTempView(read.view)
         spark.conf.set("spark.sql.runSQLOnFiles", "false")  # files and paths are not registered tables
         spark.conf.set("spark.sql.variable.substitute", "false")  # `${env:NAME}` would tell about this process
-        frame = judged(spark, sql, frozenset(read.view for read in reads))
+        frame = permitted(spark, sql, frozenset(read.view for read in reads))
         twice = [name for name, count in Counter(frame.columns).items() if count > 1]
         if twice:
             raise UsageError(f"the result has several columns named {twice[0]}", hint="give each its own alias")
@@ -125,7 +125,7 @@ def _ending(session: Session, attempt: Attempt, limits: Limits) -> Iterator[None
             ) from error
         raise
     except UsageError:
-        session.cancel(attempt.group)  # what it began would go on for nobody
+        session.cancel(attempt.group)  # nothing reads its result any more
         raise
     finally:
         force.cancel()

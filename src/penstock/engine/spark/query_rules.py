@@ -1,4 +1,4 @@
-"""May this query be run for anybody who asks?"""
+"""Is this query harmless, whoever typed it: one SELECT that runs no program and reads only the given views?"""
 
 from __future__ import annotations
 
@@ -41,32 +41,32 @@ _DAY = 86_400_000_000
 _HINT = "a query is one SELECT over the project's tables; it runs no program and reads nothing else"
 
 
-def judged(spark: SparkSession, sql: str, views: frozenset[str]) -> DataFrame:
+def permitted(spark: SparkSession, sql: str, views: frozenset[str]) -> DataFrame:
     """The frame of a SELECT in which everything is known to be harmless; a UsageError names what is not.
 
-    Judged as it was written, because analysis already opens tables and computes constants, and as it was analysed,
-    because only then it is sure what a name means. The plan that was judged is the one that runs.
+    Checked as it was written, because analysis already opens tables and computes constants, and as it was analysed,
+    because only then it is sure what a name means. The plan that was checked is the one that runs.
     """
     from pyspark.sql import DataFrame
 
     session, jvm = spark._jsparkSession, spark._jvm
     assert jvm is not None  # noqa: S101
     classic = jvm.org.apache.spark.sql.classic
-    judge = _Judge(spark, frozenset(view.lower() for view in views))
+    rules = _Rules(spark, frozenset(view.lower() for view in views))
     classic.SparkSession.setActiveSession(session)  # parsing heeds the settings of the active session
     try:
         parsed = session.sessionState().sqlParser().parsePlan(sql)
-        judge.walk(parsed)
+        rules.walk(parsed)
         skip = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
         analysed = session.sessionState().executePlan(parsed, skip).analyzed()
-        judge.walk(analysed)
+        rules.walk(analysed)
         return DataFrame(classic.Dataset.ofRows(session, analysed), spark)
     finally:
         classic.SparkSession.clearActiveSession()
 
 
 @dataclass(frozen=True, slots=True)
-class _Judge:
+class _Rules:
     spark: SparkSession
     views: frozenset[str]
 
@@ -116,7 +116,7 @@ class _Judge:
             self._check_inline(node)
 
     def _check_inline(self, table: JavaObject) -> None:
-        """VALUES are computed while they are analysed, before anybody can tell how large they get."""
+        """VALUES are computed while they are analysed, before their size can be checked."""
         waiting = list(_each(table.expressions()))
         while waiting:
             node = waiting.pop()

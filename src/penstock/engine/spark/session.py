@@ -28,7 +28,7 @@ _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _OWN_OPTIONS = ("-Duser.timezone=UTC", "-XX:-DontCompileHugeMethods")
 _LAG_MILLISECONDS = 2000
-"""How long the count of jobs is waited for; it is told to people and decides nothing."""
+"""How long the count of jobs is waited for; it is shown to people and decides nothing."""
 _HADOOP = {
     "AWS_ACCESS_KEY_ID": "spark.hadoop.fs.s3a.access.key",
     "AWS_SECRET_ACCESS_KEY": "spark.hadoop.fs.s3a.secret.key",
@@ -48,7 +48,7 @@ class SparkSettings:
     master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict)
     storage: Mapping[str, str] = field(default_factory=dict)
-    """Options of the object store as delta-rs names them; the common ones are told to Spark too."""
+    """Options of the object store as delta-rs names them; the common ones are given to Spark too."""
     quick: bool = False
     """Start sooner and peak lower: for tests and short local runs."""
 
@@ -100,7 +100,7 @@ class Session:
         self._archive: tuple[Path, Path] | None = None
         self._beginning: threading.Thread | None = None
         self.on_death: Callable[[], None] | None = None
-        """Told when the JVM ends although nobody stopped it."""
+        """Set when the JVM ends without having been stopped."""
 
     @property
     def started(self) -> bool:
@@ -113,11 +113,11 @@ class Session:
 
     @property
     def alive(self) -> bool:
-        """False once the JVM is gone although nobody stopped it."""
+        """False once the JVM has ended without having been stopped."""
         return self._gateway is None or self._gateway.proc is None or self._gateway.proc.poll() is None
 
     def begin(self) -> None:
-        """Start Spark in the background, because work is due; whoever needs it first waits for the rest of it."""
+        """Start Spark in the background, because work is due; the first that needs it waits until it is up."""
         if self._spark is None and self._beginning is None:
             self._beginning = threading.Thread(target=self._begin, name="penstock-spark", daemon=True)
             self._beginning.start()
@@ -176,7 +176,7 @@ class Session:
                 launch.close(gateway, self._archive)
 
     def _begin(self) -> None:
-        with suppress(Exception):  # whoever needs it tries again, and hears why
+        with suppress(Exception):  # the first attempt that needs it tries again and raises the error
             self.spark()
 
     def _opened(self, group: str, about: str) -> Attempt:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _IS_NEW, _NUMBER = "__penstock_is_new", "__penstock_number"
 
 
-def judge(
+def staged_chunks(
     spark: SparkSession,
     job: Job,
     head: Head,

@@ -143,11 +143,11 @@ def _facts(
         f.expr("collect_set(if(chunk >= 0, chunk, null)) as seen_in"),
     )
     unexpected = f"greatest(held_here - 1, {'vanished' if job.retract else '0L'}, 0L)"
-    judged = counted.selectExpr(
+    compared = counted.selectExpr(
         *keys, "wanted", "held_here", "if(wanted > 0 and held = 0, 1L, 0L) as missing", f"{unexpected} as unexpected",
         f"if({'vanished > 0' if job.retract else 'false'}, vanished_in, seen_in) as places",
     )  # fmt: skip
-    return judged, names
+    return compared, names
 
 
 def _counted(

@@ -24,7 +24,7 @@ from penstock.values.intervals import Interval, IntervalSet
 FILE_ROWS = 1_000_000
 """No file of ours has more rows."""
 GROUP_ROWS = 100_000
-"""Nor a row group: whoever reads one chunk skips the others."""
+"""Nor a row group: a reader of one chunk skips the others."""
 
 
 def keep(

@@ -148,7 +148,7 @@ class _ChunkCounts:
 
 
 def opened(location: str, path: str, columns: Sequence[str] | None, storage: Storage | None) -> pa.Table:
-    """Some columns of a file, all of them when not told which; what the file lacks is left out."""
+    """Some columns of a file, all of them by default; those that the file lacks are left out."""
     filesystem, inside = place(location, path, storage)
     with reading(location, path), pq.ParquetFile(inside, filesystem=filesystem) as file:
         return file.read(columns=None if columns is None else list(dict.fromkeys(columns)))

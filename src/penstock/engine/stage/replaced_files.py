@@ -56,7 +56,7 @@ class Head:
         if vectors or snapshot.needs_delta_reader is not None or snapshot.partition_columns:
             why = "deletion vectors" if vectors else snapshot.needs_delta_reader or "partition columns"
             raise EngineError(
-                f"{job.model}: somebody gave the table at {job.location} {why}, so its files cannot be replaced",
+                f"{job.model}: another program gave the table at {job.location} {why}, so its files cannot be replaced",
                 hint="REORG TABLE … APPLY (PURGE) removes deletion vectors; for anything else rebuild the table",
             )
         straddlers = tuple(file for file in replaced if not file.inside(job.scope))

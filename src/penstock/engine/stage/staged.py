@@ -1,4 +1,4 @@
-"""What has an attempt written that nobody sees yet?"""
+"""What has an attempt written that no commit names yet?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How are an attempt's rows computed and written where nobody sees them yet?"""
+"""How are an attempt's rows computed, and written as files that no commit names yet?"""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def _staged(session: Session, job: Job, step: Step, storage: Storage | None, fol
         if job.unique_key:
             staged = _appended(attempt, job, head, new.target, computed=files, folder=folder, storage=storage)
         else:
-            judged = chunks.judge(
+            compared = chunks.staged_chunks(
                 attempt.spark, job, head, new.target, files=files, seen=seen, stored=job.digests, storage=storage
             )
-            kept = _kept(job, head, new.target, judged, folder=folder, storage=storage)
-            staged = _replaced(job, head, new.target, files=files, kept=kept, judged=judged)
+            kept = _kept(job, head, new.target, compared, folder=folder, storage=storage)
+            staged = _replaced(job, head, new.target, files=files, kept=kept, compared=compared)
         warnings = check(attempt.spark, job, reader, files=files, schema=new.target.schema, chunks=staged.chunks)
         written_ = (*staged.files, *staged.kept)
         staged = replace(staged, warnings=warnings, cost=_cost(attempt, written_, new.rows_read, began))
@@ -80,13 +80,13 @@ def restage(session: Session, job: Job, staged: Staged, step: Step, storage: Sto
             files = (*again.files, *again.kept)
             step("written")
         else:
-            # what the chunks held once says nothing about a table that somebody else has changed
-            judged = chunks.judge(
+            # what the chunks held once says nothing about a table that was changed since
+            compared = chunks.staged_chunks(
                 attempt.spark, job, head, target, files=staged.files, seen=None, stored={}, storage=storage
             )
-            files = _kept(job, head, target, judged, folder=folder, storage=storage)
+            files = _kept(job, head, target, compared, folder=folder, storage=storage)
             step("written")
-            again = _replaced(job, head, target, files=staged.files, kept=files, judged=judged)
+            again = _replaced(job, head, target, files=staged.files, kept=files, compared=compared)
         cost = _cost(attempt, files, 0, began)
     step("staged")
     # both belong to one job group, whose jobs were just counted together
@@ -100,7 +100,7 @@ def _replaced(
     *,
     files: tuple[StagedFile, ...],
     kept: tuple[StagedFile, ...],
-    judged: tuple[StagedChunk, ...],
+    compared: tuple[StagedChunk, ...],
 ) -> Staged:
     return Staged(
         job=job,
@@ -109,7 +109,7 @@ def _replaced(
         files=files,
         kept=kept,
         replaced=tuple(file.path for file in head.replaced),
-        chunks=judged,
+        chunks=compared,
     )
 
 
@@ -157,10 +157,10 @@ def _check_inside(job: Job, files: tuple[StagedFile, ...], seen: Observed | None
 
 
 def _kept(
-    job: Job, head: Head, target: Target, judged: tuple[StagedChunk, ...], *, folder: str, storage: Storage | None
+    job: Job, head: Head, target: Target, compared: tuple[StagedChunk, ...], *, folder: str, storage: Storage | None
 ) -> tuple[StagedFile, ...]:
     """The rows to keep; none when nothing will be replaced."""
-    if not any(chunk.changed for chunk in judged):
+    if not any(chunk.changed for chunk in compared):
         return ()
     kept = keep(job, head, target.field, folder, storage)
     _check_kept(job, kept)

@@ -1,4 +1,4 @@
-"""Which positions do values stand for, as Arrow holds them? Nobody else turns one into the other."""
+"""Which positions do values stand for, as Arrow holds them? No other module converts them."""
 
 from __future__ import annotations
 

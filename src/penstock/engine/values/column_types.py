@@ -14,7 +14,7 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from decimal import Context, Decimal
+from decimal import Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from penstock.engine.values.moments import DAY, MICROS, PER_SECOND, day_text, micros_of_text, moment_text
@@ -80,6 +80,10 @@ class ColumnType:
     def values(self, column: pa.ChunkedArray) -> list[object]:
         """Values for Python that are equal when Spark takes them for equal."""
         return list(column.to_pylist())
+
+    def text_value(self, text: str) -> object:
+        """A partition value as a log spells it, for Arrow; a ValueError when it is none."""
+        return text
 
     def footer_value(self, raw: object, kind: pa.DataType) -> object:
         """A raw bound of a Parquet footer as a value that has an order; None: we tell no bounds of such columns."""
@@ -153,6 +157,9 @@ class Timestamp(PositionType):
     def values(self, column: pa.ChunkedArray) -> list[object]:
         return list(column.cast(self.plain(column.type)).cast("int64").to_pylist())
 
+    def text_value(self, text: str) -> object:
+        return _micros(text)
+
     def json_below(self, value: int, kind: pa.DataType) -> str | None:
         return _moment_json(value * 1_000 // PER_SECOND[kind.unit], kind)
 
@@ -183,6 +190,9 @@ class Date(PositionType):
     is_time: ClassVar[bool] = True
     same_in_paths: ClassVar[bool] = True
     word: ClassVar[str] = "a date"
+
+    def text_value(self, text: str) -> object:
+        return _micros(text) // (DAY * MICROS)
 
     def json_below(self, value: int, kind: pa.DataType) -> str | None:
         text = day_text(value)
@@ -219,6 +229,9 @@ class WholeNumber(PositionType):
         import pyarrow as pa
 
         return pa.int64()
+
+    def text_value(self, text: str) -> object:
+        return int(text)
 
     def json_below(self, value: int, kind: pa.DataType) -> str:
         return str(value)
@@ -262,6 +275,9 @@ class FloatingPoint(ColumnType):
 
         return pa.float64()
 
+    def text_value(self, text: str) -> object:
+        return float(text)
+
     def footer_value(self, raw: object, kind: pa.DataType) -> object:
         return raw if isinstance(raw, float) and not math.isnan(raw) else None
 
@@ -291,6 +307,12 @@ class DecimalNumber(ColumnType):
         import pyarrow as pa
 
         return pa.decimal128(max(kind.precision, other.precision), kind.scale) if kind.scale == other.scale else None
+
+    def text_value(self, text: str) -> object:
+        try:
+            return Decimal(text)
+        except InvalidOperation as error:
+            raise ValueError(f"{text!r} is no number") from error
 
     def footer_value(self, raw: object, kind: pa.DataType) -> object:
         unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
@@ -347,10 +369,18 @@ class Binary(ColumnType):
 
         return pa.binary()
 
+    def text_value(self, text: str) -> object:
+        raise ValueError(f"bytes are spelled in several ways: {text!r}")
+
 
 @dataclass(frozen=True, slots=True)
 class Boolean(ColumnType):
     arrow: ClassVar[str] = "bool"
+
+    def text_value(self, text: str) -> object:
+        if text.lower() not in ("true", "false"):
+            raise ValueError(f"{text!r} is neither true nor false")
+        return text.lower() == "true"
 
     def footer_value(self, raw: object, kind: pa.DataType) -> object:
         return raw if isinstance(raw, bool) else None
@@ -398,6 +428,13 @@ def cast_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """A column in a plain or common type; an error when a value does not fit."""
     known = arrow_type(kind)
     return column.cast(kind) if known is None else known.cast(column, kind)
+
+
+def _micros(text: str) -> int:
+    micros = micros_of_text(text)
+    if micros is None:
+        raise ValueError(f"{text!r} is no moment")
+    return micros
 
 
 def _word(kind: pa.DataType) -> str:

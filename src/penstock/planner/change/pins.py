@@ -16,7 +16,7 @@ Standing = Literal["behind", "ahead", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class InputChange:
-    """One input changed, with this snapshot. None: nobody can say, or a person asked for it."""
+    """One input changed, with this snapshot. None: it is unknown, or a person asked for it."""
 
     model: str
     generation: str | None

@@ -49,7 +49,7 @@ def chunk_count(model: IntervalModel, scope: IntervalSet) -> int:
 
 
 def gone(graph: Graph, view: StateView, model: IntervalModel) -> IntervalSet:
-    """What nobody should ask for again: rows it was made of have left their source at the old end."""
+    """What must not be recomputed: rows it was made of have expired in their source."""
     sources = [group[0].model for group in model.dependencies if len(group) == 1]
     expired = [
         record.expired_pos
@@ -83,7 +83,7 @@ def carried(graph: Graph, view: StateView, changed: Mapping[str, IntervalSet]) -
 
 
 def descendants(graph: Graph, names: Iterable[str]) -> tuple[str, ...]:
-    """Everybody below these models, parents before children; the models themselves are left out."""
+    """All models below these, parents before children; the models themselves are left out."""
     roots = set(names)
     below = {child for name in roots for child in graph.descendants(name)}
     return tuple(name for name in graph.models if name in below - roots)

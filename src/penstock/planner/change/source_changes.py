@@ -20,10 +20,10 @@ class SourceChanges:
     ignored: bool = False
     """Others came or changed below that since."""
     ignored_rows: int | None = None
-    """How many, if anybody can say it."""
+    """How many, if that is known."""
 
 
-def anybody_cares(source: Source, graph: Graph) -> bool:
+def is_of_interest(source: Source, graph: Graph) -> bool:
     """Whether a change may reopen anything: a lookup does so only for those who ask for it."""
     return source.position is not None or any(
         dependency.on_change == "rerun" for _, dependency in _readings(source, graph)
@@ -50,7 +50,7 @@ def newest(source: Source, graph: Graph, view: StateView, length: int) -> Change
 def replaced(known: SourceRecord, record: SourceRecord) -> bool:
     """Another table under the old name, or older files of the same one: nothing says what they have in common.
 
-    Only an id that was really read says so: nobody knows one while a table cannot be opened.
+    Only an id that was really read says so: there is none while a table cannot be opened.
     """
     if record.table_id is not None and known.table_id != record.table_id:
         return True
@@ -58,7 +58,7 @@ def replaced(known: SourceRecord, record: SourceRecord) -> bool:
     return both and (record.snapshot or 0) < (known.snapshot or 0)
 
 
-def judged(changes: LogChanges, expired_pos: int | None, read: IntervalSet) -> SourceChanges:
+def classified(changes: LogChanges, expired_pos: int | None, read: IntervalSet) -> SourceChanges:
     """Commit by commit, what changed and what expired; what was `read` of the source may tell them apart.
 
     Nothing below what has expired is a change: there is nothing left to compute it with.
@@ -82,10 +82,10 @@ def judged(changes: LogChanges, expired_pos: int | None, read: IntervalSet) -> S
 
 
 def _is_retention(commit: CommitChanges, first: int, read: IntervalSet) -> bool:
-    """Rows went below all that are left, and certainly none that somebody had read above.
+    """Rows went below all that are left, and certainly none above that a consumer had read.
 
-    A delete of which nobody can tell any more what it took is taken for retention too: what was made of rows that are
-    gone cannot be made again.
+    A delete of which it is unknown what it took counts as retention too: rows computed from deleted rows cannot be
+    computed again.
     """
     if not commit.only_deletes or not commit.changed.ranges.within(MIN_POSITION, first):
         return False
@@ -111,7 +111,7 @@ def _below(changed: Changed, end: int) -> Changed:
 
 
 def _row_count(changes: list[Changed]) -> int | None:
-    """None when somewhere nobody counted."""
+    """None when some of them were not counted."""
     counted = [IntervalSet.of(part for part, _ in commit.rows) for commit in changes]
     if any(commit.ranges - known for commit, known in zip(changes, counted, strict=True)):
         return None

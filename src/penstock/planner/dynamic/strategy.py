@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Strategy = Literal["no_data", "affected_keys", "full", "reinitialize"]
+Strategy = Literal["no_data", "append", "affected_keys", "full", "reinitialize"]
 SMALL_BYTES = 32 * 2**20
 """Below, a table is written so quickly that nothing is to be weighed up."""
 

@@ -27,7 +27,7 @@ class _Own:
     paused: bool
     suspended: bool
     seen: tuple[Generation | None, Work | None] = field(compare=False, repr=False)
-    """What the database told: as long as it tells the same objects, nothing of this has changed."""
+    """What was read from the database: while these are the same objects, nothing of this has changed."""
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ def _undone(before: _Own | None, now: _Own) -> bool:
 
 
 def _scheduled(model: IntervalModel, lane: Lane) -> bool:
-    """A lane with a cadence of its own: news of sources alone does not set it off."""
+    """A lane with a cadence of its own: changes of sources alone do not start it."""
     return model.schedules.of(lane) is not None
 
 

@@ -28,7 +28,7 @@ class LaneWork:
     busy: IntervalSet
     """Whole cells that are being worked on, or whose last attempt failed for good."""
     repair: IntervalSet
-    """Whole cells that are stale and ready. They are nobody else's, so that lanes never overlap."""
+    """Whole cells that are stale and ready. No other lane computes them, so that lanes never overlap."""
     repair_padding: IntervalSet
     """Whole cells around them that are covered and could be computed again, too."""
 
@@ -124,7 +124,7 @@ class LaneWork:
         return piece.size - self.seen.covered.within(piece.start, piece.end).size
 
     def wanted(self, window: Interval) -> IntervalSet:
-        """Cells of `window` that are ready, have missing positions, and are nobody's yet."""
+        """Cells of `window` that are ready, have missing positions, and are in no task or other lane."""
         start, end = window.start, window.end
         places = self.ready.places(window)
         covered = self.seen.covered.within(start, end)
@@ -180,7 +180,7 @@ def lane_work(seen: Observation) -> LaneWork:
 
 
 def repairable(seen: Observation) -> IntervalSet:
-    """What is stale and could be computed now, whoever works on it."""
+    """What is stale and could be computed now, also if a task works on it."""
     ready = readiness(seen)
     return _repair(seen, ready, repair_readiness(seen, ready))[0]
 
@@ -208,7 +208,7 @@ def _newest_start(ready: Readiness, start: int, end: int) -> int:
 def _repair(seen: Observation, ready: Readiness, repairs: Readiness) -> tuple[IntervalSet, IntervalSet]:
     """Whole cells that are stale and can be read again, as far as they are covered or ready anyway.
 
-    And the covered cells in the same windows that can: nobody else will want those.
+    And the covered cells in the same windows that can: no other lane computes those.
     """
     if not seen.stale:
         return NOTHING, NOTHING

@@ -29,7 +29,7 @@ class Input:
     lag: int = 0
     """What was taken off the end of a source already; only said, never subtracted again."""
     observed: bool = True
-    """False: nobody has seen this source yet."""
+    """False: the source was never observed."""
     expired: int | None = None
     """Rows of a source below this position have left at the old end: what was made of them cannot be made again."""
 
@@ -44,9 +44,9 @@ class Observation:
     stale: IntervalSet = NOTHING
     in_flight: IntervalSet = NOTHING
     failed: IntervalSet = NOTHING
-    """Ranges whose task died and whose cause nobody has fixed yet, or was cancelled."""
+    """Ranges whose task is dead or cancelled, until its hold ends."""
     cancelled: IntervalSet = NOTHING
-    """Of these, what somebody cancelled."""
+    """Of these, what was cancelled."""
     paused: bool = False
     suspended: str | None = None
     """Why nothing of it is tried: every interval failed alike."""
@@ -84,4 +84,4 @@ class Wait:
     chunk: Interval | None = None
     readiness_checks: tuple[ReadinessCheck, ...] = ()
     permanent: bool = False
-    """Nothing will ever fill this unless somebody acts."""
+    """Nothing will ever fill this unless a person acts."""

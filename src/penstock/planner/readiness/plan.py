@@ -79,7 +79,7 @@ def permanent_gaps(seen: Observation) -> tuple[tuple[Interval, str], ...]:
 
 
 def _leaves_gaps(seen: Observation) -> bool:
-    """Forward may go on, and nobody follows to fill what it left out."""
+    """Forward may continue, and no backfill fills what it left out."""
     return seen.model.schedules.backfill == "off" and seen.model.schedules.forwardfill != "off"
 
 

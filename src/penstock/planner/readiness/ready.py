@@ -12,7 +12,7 @@ from penstock.values.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Inter
 from penstock.values.models import Dependency, Group, IntervalModel
 
 _PARTS_AT_ONCE = 4096
-"""Sets are looked at in windows of about this many parts, so that nobody pays for a million when asking for a few."""
+"""Sets are looked at in windows of about this many parts, so that a question about a few does not cost a million."""
 
 
 @dataclass(frozen=True, slots=True)

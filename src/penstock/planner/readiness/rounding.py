@@ -22,7 +22,7 @@ class Price:
     size: int
     """The longest chunk."""
     per_position: float
-    """Bytes that are read; 0 when nobody knows."""
+    """Bytes that are read; 0 when that is unknown."""
     shares: bool
     """One query does many chunks."""
 
@@ -39,7 +39,7 @@ class Price:
         """Whether two stretches are computed sooner with the gap between them than without."""
         whole = left + gap + right
         if whole > self.size and not self.per_position:
-            return False  # of rows that nobody has counted, one chunk at most
+            return False  # of rows that were not counted, one chunk at most
         # long runs fill their chunks but for the last: they count by their length
         counts = [max(length / self.size, 1.0) for length in (left, right, whole)]
         return gap * self.per_position < (counts[0] + counts[1] - counts[2]) * self.chunk

@@ -30,7 +30,7 @@ def empty_inputs(work: LaneWork) -> tuple[str, ...]:
 
 
 def why_unbounded(work: LaneWork) -> str | None:
-    """Said when neither an input nor a limit tells where to begin or to end."""
+    """The reason when neither an input nor a limit says where to begin or to end."""
     if work.ready.low is None:
         return "no input has a position, so limits.min must say where to begin"
     return None if work.ready.high is not None else "no input has a position, so limits.max must say where to end"

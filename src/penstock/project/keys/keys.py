@@ -219,7 +219,7 @@ TARGET = TableOf(
         Key("schema", _SCHEMA_NAME, "the PostgreSQL schema of this deployment"),
         Key("spark", TableOf((Key("master", TEXT), Key("conf", MapOf(PLAIN)))), "how Spark is started"),
         Key("storage", MapOf(PLAIN), "credentials and endpoint of the object store"),
-        Key("warehouse", TEXT, "where our tables live"),
+        Key("warehouse", TEXT, "where the tables that Penstock builds are stored"),
     ),
     nullable=True,
 )
@@ -231,7 +231,7 @@ OVERRIDE = TableOf(
 PROJECT = TableOf(
     (
         Key("name", _PROJECT_NAME, "the project's name"),
-        Key("warehouse", TEXT, "where our tables live"),
+        Key("warehouse", TEXT, "where the tables that Penstock builds are stored"),
         Key("databases", TableOf((Key("external", NAME), Key("transformation", NAME))), "default databases"),
         Key("paths", TableOf((Key("external", _PATHS), Key("transformation", _PATHS))), "where model files are"),
         Key("defaults", TableOf(tuple(BY_NAME[name] for name in _DEFAULTS)), "for every model that does not say"),

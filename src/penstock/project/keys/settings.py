@@ -80,7 +80,7 @@ class Settings:
     databases: Mapping[Kind, str]
     paths: Mapping[Kind, tuple[str, ...]]
     configured_paths: Mapping[str, Where]
-    """The paths that somebody wrote, and where."""
+    """The paths as they were written, and where."""
     defaults: Table
     overrides: Table
     env: Mapping[str, str] = field(repr=False)

@@ -1,4 +1,4 @@
-"""Which Spark functions give the same for a row, or for a group of rows, whoever else is in the query?"""
+"""Which Spark functions give the same for a row, or a group of rows, whatever other rows are in the query?"""
 
 from __future__ import annotations
 

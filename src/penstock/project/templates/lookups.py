@@ -1,4 +1,4 @@
-"""How a template looks a name up, and what it is told when there is none. The names themselves are in `names.py`."""
+"""How does a template look a name up, and what does the error say if there is none? The names are in `names.py`."""
 
 from __future__ import annotations
 

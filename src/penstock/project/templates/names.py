@@ -2,6 +2,9 @@
 
 A new function or variable is one more entry of `TABLE`; no other module has to know of it. What an entry does not say
 is taken for the worst: a query that uses the name is neither shared by chunks nor compared by `verify`.
+
+A name gives what follows from the project and from the chunk, and never reads a clock: the attempts of a task must run
+the same query. What only an attempt knows (its lane, the start of its task) is a field of `ChunkQuery`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Has anybody else written to our tables?"""
+"""Which commits of other programs are in our tables, and what follows from them?"""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 KNOWN_SECONDS = 1.0
-"""What is known of the tables is read again after this time: one that was published to since is not judged."""
+"""What is known of the tables is read again after this time: one that was published to since is not audited."""
 
 
 class AuditState(Protocol):
@@ -94,12 +94,12 @@ class Eviction:
 
 
 def audit(resolver: TableResolver, state: AuditState, view: StateView) -> Iterator[str | None]:
-    """Judge the commits in our tables that no accepted task made, one table per step; why it could not be looked at.
+    """Classify the commits in our tables that no accepted task made, one table per step; why it could not be read.
 
     OPTIMIZE and its like are accepted. What else touched rows of ours raises an invalidation: they are computed again.
     """
     for table in own_tables(resolver, state.views, view):
-        outcome = judge(resolver, state, table, look_or_error(resolver, table))
+        outcome = audit_table(resolver, state, table, look_or_error(resolver, table))
         if isinstance(outcome, Eviction):
             yield evicted(resolver, state.generations, outcome, staged_or_error(resolver, outcome))
         else:
@@ -127,11 +127,11 @@ def look_or_error(resolver: TableResolver, table: OwnTable) -> TableSeen | BaseE
         return error
 
 
-def judge(
+def audit_table(
     resolver: TableResolver, state: AuditState, table: OwnTable, seen: TableSeen | BaseException
 ) -> Eviction | str | None:
     """What follows from it: rows to take out, or what went wrong, in words."""
-    return _contained(table.model.name, lambda: _judge(resolver, state, _unless_error(seen)))
+    return _contained(table.model.name, lambda: _audit_table(resolver, state, _unless_error(seen)))
 
 
 def staged_or_error(resolver: TableResolver, eviction: Eviction) -> Staged | HeadMoved | BaseException | None:
@@ -196,8 +196,8 @@ def unseen_commits(resolver: TableResolver, generations: Generations, table: Own
     return [commit.version for commit in _foreign(newer, _owned(generations, newer))]
 
 
-def _judge(resolver: TableResolver, state: AuditState, seen: TableSeen) -> Eviction | str | None:
-    """Rows that no chunk accounts for; what chunks account for is asked for again, which is told once."""
+def _audit_table(resolver: TableResolver, state: AuditState, seen: TableSeen) -> Eviction | str | None:
+    """Rows that no chunk accounts for; what chunks account for is invalidated, which is reported once."""
     model, accepted = seen.table.model, seen.table.accepted
     latest, commits = seen.latest, seen.commits
     if latest == accepted == seen.table.generation.audited_snapshot:
@@ -227,8 +227,8 @@ def _judge(resolver: TableResolver, state: AuditState, seen: TableSeen) -> Evict
         return Eviction(model, generation, scope, tuple(commit.version for commit in strays), latest, tuple(asked))
     elif not pending or latest == accepted:
         upto = audited_upto(latest, pending, strays)
-        state.generations.judged(generation, upto)
-        if asked and upto != generation.audited_snapshot:  # else it is judged, and told, once more
+        state.generations.audited(generation, upto)
+        if asked and upto != generation.audited_snapshot:  # else it is audited, and reported, once more
             return f"{model.name}: {'; '.join(asked)}"
     return None  # else a task of ours is just being accepted; the next look goes on here
 
@@ -256,7 +256,7 @@ def audited_upto(latest: int, pending: Sequence[int], strays: Sequence[ForeignCo
 def _key(table_id: str, commit: ForeignCommit, scope: IntervalSet) -> str:
     """By the table's own id, since one that was rebuilt in its place counts its snapshots from the beginning.
 
-    And by the scope: a commit that is judged again may have touched what is covered only since.
+    And by the scope: a commit that is audited again may have touched what is covered only since.
     """
     return f"foreign:{table_id}:{commit.version}:{sha256(str(scope.edges).encode()).hexdigest()[:16]}"
 
@@ -264,8 +264,8 @@ def _key(table_id: str, commit: ForeignCommit, scope: IntervalSet) -> str:
 def unadopted(commits: Sequence[ForeignCommit], owned: Mapping[UUID, bool]) -> list[int]:
     """Commits of tasks that are still to adopt them.
 
-    They are served once others publish on top of them. Should a task be taken away instead, its commit must be judged
-    after all, so whoever judges stops before it.
+    They are served once others publish on top of them. Should a task be taken away instead, its commit must be audited
+    after all, so the audit stops before it.
     """
     return [commit.version for commit in commits if commit.task is not None and owned.get(commit.task) is False]
 
@@ -296,13 +296,13 @@ def _evict(
     if isinstance(ready, HeadMoved):
         return None  # somebody else came between: the next look goes on from here
     if ready is None:
-        generations.judged(generation, eviction.latest)
+        generations.audited(generation, eviction.latest)
         return None
     with generations.holding(generation.no) as covered:
         # where a task has replaced them by now, the next look sees
         snapshot = None if eviction.scope & covered else evict(ready, storage)
         if snapshot is not None:
-            generations.judged(generation, snapshot)
+            generations.audited(generation, snapshot)
     if snapshot is None:
         abandon(ready, storage)
         return None

@@ -24,8 +24,8 @@ from penstock.runtime.observe.audit import (
     AuditState,
     Eviction,
     OwnTable,
+    audit_table,
     evicted,
-    judge,
     look_or_error,
     own_tables,
     staged_or_error,
@@ -43,7 +43,7 @@ LOOK_SECONDS = 10.0
 AUDITORS, AUDIT_BATCH = 4, 512
 """Threads for our own tables, and how many tables a round asks them for."""
 HANGING_SECONDS = 40.0
-"""Nobody waits longer for an answer: somebody else takes the place of whoever does."""
+"""A thread that waits longer for an answer is replaced by another one."""
 CHANGED_LOOK_SECONDS = 0.5
 """Where a poll saw a newer commit, a look may follow this soon after the last one."""
 _GRACE_SECONDS = 0.1
@@ -147,7 +147,7 @@ class BackgroundWatcher:
 
     def _audit_batch(self, resolver: TableResolver, state: AuditState, batch: Sequence[OwnTable]) -> Iterator[Audited]:
         def look(table: OwnTable) -> _Conclude:
-            return partial(judge, resolver, state, table, look_or_error(resolver, table))
+            return partial(audit_table, resolver, state, table, look_or_error(resolver, table))
 
         def stage(eviction: Eviction) -> _Conclude:
             return partial(evicted, resolver, state.generations, eviction, staged_or_error(resolver, eviction))
@@ -250,7 +250,7 @@ class BackgroundWatcher:
             watched.mark, watched.marked = before, time.monotonic()
 
     def _hanging(self, resolver: TableResolver, view: StateView) -> Iterator[SourceObservation]:
-        """Sources that do not answer; each is told of once."""
+        """Sources that do not answer; each is reported once."""
         for key in self._auditors.hanging():
             said = f"{key[1]}: its table has not answered for {HANGING_SECONDS:.0f} seconds"
             self._audits.put((key, partial(str, said)))

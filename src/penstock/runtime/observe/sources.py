@@ -25,9 +25,9 @@ from penstock.engine.values.files import PositionColumn
 from penstock.errors import SourceError
 from penstock.planner.change.source_changes import (
     SourceChanges,
-    anybody_cares,
+    classified,
     consumed,
-    judged,
+    is_of_interest,
     lowered,
     newest,
     replaced,
@@ -91,7 +91,7 @@ class SourceObservation:
 
 @dataclass(frozen=True, slots=True)
 class NeedsSpark:
-    """No log tells what this source holds, and nobody is here who may ask Spark."""
+    """No log says what this source holds, and this process may not use Spark."""
 
     model: str
 
@@ -117,7 +117,7 @@ class Observer:
     """None: nothing may start Spark; sources that need a scan now are left out."""
     environ: Mapping[str, str]
     runs_programs: bool = True
-    """False: nobody may wait for somebody's program; a source that has one is left out like one that needs a scan."""
+    """False: sources with a program are left out, like those that need a scan."""
 
     def look(self, names: Collection[str], view: StateView, seconds: float = math.inf) -> Iterator[Seen]:
         """The named sources as they are now, and where their rows are no longer what they were.
@@ -173,7 +173,7 @@ class Observer:
     def _noticed(self, source: Source, known: SourceRecord, record: SourceRecord, view: StateView) -> SourceChanges:
         """Where rows are no longer what they were when the source was last seen."""
         graph = self.resolver.graph
-        if known.observed_at is None or not anybody_cares(source, graph):
+        if known.observed_at is None or not is_of_interest(source, graph):
             return SourceChanges(UNCHANGED, known.expired_pos)
         if replaced(known, record):
             return SourceChanges(Changed(EVERYTHING), None)
@@ -193,10 +193,10 @@ class Observer:
         changes = source_log(source.format).changes(
             location, column, after, record.snapshot, consumed=read, storage=self.resolver.storage
         )
-        return judged(changes, record.expired_pos, read)
+        return classified(changes, record.expired_pos, read)
 
     def _fed(self, source: Source, after: int, record: SourceRecord, view: StateView) -> SourceChanges:
-        """The same by the change feed of a table that only Spark can read; without one nobody knows."""
+        """The same by the change feed of a table that only Spark can read; without one it is unknown."""
         column, graph = position_column(source), self.resolver.graph
         assert record.snapshot is not None and self.scanner is not None  # noqa: S101
         read = consumed(source, graph, view)
@@ -208,13 +208,13 @@ class Observer:
             except SourceError as error:  # the feed was off for a while, or its files are gone
                 log("change_feed_failed", "warning", model=source.name, error=error.message)
             else:
-                return judged(changes, expired_pos, read)
+                return classified(changes, expired_pos, read)
         if source.recheck is not None:
             return SourceChanges(newest(source, graph, view, source.recheck), expired_pos)
         return SourceChanges(Changed(EVERYTHING), expired_pos)
 
     def _still_expired(self, source: Source, after: int, record: SourceRecord, read: IntervalSet) -> int | None:
-        """What has expired, unless a RESTORE or an overwrite may have brought rows back: a log tells everybody."""
+        """What has expired, unless a RESTORE or an overwrite may have brought rows back: the log shows them."""
         first, upto = record.min_pos, record.snapshot or 0
         if record.expired_pos is None or first is None or first >= record.expired_pos:
             return record.expired_pos
@@ -234,7 +234,7 @@ class Observer:
                 known.snapshot if known.observed_at else None,
                 self.resolver.storage,
                 previous_table_id=known.table_id,
-                most_commits=most if anybody_cares(source, self.resolver.graph) else None,
+                most_commits=most if is_of_interest(source, self.resolver.graph) else None,
             )
         except FeatureUnsupported as error:
             return self._through_spark(source, known, now, error.why), False
@@ -345,7 +345,7 @@ def keep(sources: Sources, observation: SourceObservation) -> None:
 
 
 def _with_ignored(record: SourceRecord, rows: int | None, now: datetime) -> SourceRecord:
-    """That so many more rows are too late to be of use; once nobody can say how many, nobody can."""
+    """That so many more rows are ignored; None once the number is unknown."""
     first = record.ignored_since is None
     before = 0 if first else record.ignored_rows
     known = rows is not None and before is not None

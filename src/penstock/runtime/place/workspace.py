@@ -55,7 +55,7 @@ class Workspace:
 
     @property
     def engine(self) -> DeltaEngine:
-        """Made when it is first asked for, by the thread that opened this: whoever only asks has no use for it."""
+        """Made when it is first asked for, by the thread that opened this: commands that only ask do not need it."""
         if self._engine is None:
             from penstock.engine.delta import DeltaEngine
             from penstock.engine.spark.session import Session

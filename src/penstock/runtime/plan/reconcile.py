@@ -106,7 +106,7 @@ def _cutover(projects: Projects, resolver: TableResolver, view: StateView) -> tu
 
 
 def _complete(observations: Observations, name: str) -> bool:
-    """Whether a rebuilt generation holds what the old one can still hold; one that cannot be judged does not."""
+    """Whether a rebuilt generation holds what the old one can still hold; one that cannot be compared does not."""
     try:
         model = observations.graph.models[name]
         if not isinstance(model, IntervalModel):

@@ -34,7 +34,7 @@ from penstock.values.records import Slot, StateView, Work
 from penstock.values.tasks import Lane, Order
 
 LONGEST_PAUSE_SECONDS = 5.0
-"""Workers that vanish tell nobody: their tasks are looked for this often."""
+"""Workers that vanish send no notification: their tasks are looked for this often."""
 AUDIT_SECONDS = 0.05
 """How long a round may look at our own tables."""
 FORWARD_PAUSE_SECONDS = 10.0
@@ -71,7 +71,7 @@ class Scheduler:
     _later_seconds: float = 1.0
     """How long the first of them has to wait."""
     _full: Due = field(default_factory=dict)
-    """Lanes that were due while nobody had taken their last orders."""
+    """Lanes that were due while their last orders were unclaimed."""
     _forward_at: dict[str, datetime] = field(default_factory=dict)
     _repaired_at: dict[str, datetime] = field(default_factory=dict)
     """By model: when that lane was last ordered."""
@@ -185,7 +185,7 @@ class Scheduler:
     def _orders(
         self, resolver: TableResolver, observations: Observations, model: IntervalModel, lanes: set[Lane]
     ) -> Iterator[Order]:
-        """A lane whose last orders nobody has taken yet gets no more: slow workers make no longer queue."""
+        """A lane whose last orders are unclaimed gets no more: slow workers make no longer queue."""
         view, name = observations.view, model.name
         full = lanes & view.work.get(name, Work()).waiting
         if full:

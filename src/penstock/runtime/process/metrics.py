@@ -113,7 +113,7 @@ class Metrics:
 
 
 class _Seen(Collector):
-    """Gauges of what was last read. They are made when somebody asks, so what is gone leaves no series behind."""
+    """Gauges of what was last read. They are made at each scrape, so what is gone leaves no series behind."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.view: StateView | None = None

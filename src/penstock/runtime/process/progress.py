@@ -38,7 +38,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """Nobody is listening."""
+    """Reports nothing."""
 
     def planned(self, orders: tuple[Order, ...]) -> None:
         return

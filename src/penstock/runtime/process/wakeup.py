@@ -78,7 +78,7 @@ def listening(
                     if kind and heard is not None:
                         heard(kind)
                     wakeup.wake()
-            except StateError:  # whoever waits looks now and then without being told
+            except StateError:  # the main loop also looks without notifications, now and then
                 ended.wait(_LISTEN_SECONDS)
         if state is not None:
             state.close()

@@ -189,7 +189,7 @@ def _beside(stop: Stop, act: Callable[[], None]) -> Iterator[None]:
     def guarded() -> None:
         try:
             act()
-        except BaseException as error:  # it is raised again by whoever is asked to stop
+        except BaseException as error:  # `stop` raises it again in the main thread
             stop.ask(error)
         else:
             stop.ask()

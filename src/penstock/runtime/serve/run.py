@@ -71,8 +71,8 @@ class Summary:
         number, before = self._failed.get(alike, (len(self.errors), NOTHING))
         scope = before | order.scope
         self._failed[alike] = number, scope
-        what = order.model if axis is None else f"{order.model} {spans(scope, axis)}"
-        self.errors[number : number + 1] = [f"{what}: {error}"]
+        what = "refresh" if axis is None else spans(scope, axis)
+        self.errors[number : number + 1] = [f"{order.model} {what}: {error}"]
 
 
 Built = IntervalModel | DynamicModel
@@ -260,8 +260,13 @@ class _Run:
         """A dynamic table is refreshed once, after all that this run does above it."""
         graph = self._workspace.project.graph
         observations = Observations(graph, view)
-        idle = view.paused | view.suspended.keys()
-        moving = {name for name, work in view.work.items() if work.in_flight and name in self._names - idle}
+        # nobody claims the tasks of a paused or suspended model
+        away = view.paused | view.suspended.keys()
+        moving = {
+            name
+            for name, work in view.work.items()
+            if name in self._names and (work.running or (name not in away and work.queued + work.retrying))
+        }
         for model in graph.built:
             above = not moving.isdisjoint(graph.parents(model.name))
             if above:

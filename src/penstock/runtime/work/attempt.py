@@ -129,7 +129,7 @@ def work(context: AttemptContext, lease: Lease) -> Finished:
     began = time.monotonic()
     try:
         return _ended(context, lease, began)
-    except LeaseLostError as error:  # whatever came of it, there is nobody left to tell
+    except LeaseLostError as error:  # whatever came of it, this worker may not record it
         return Finished(lease.order, "lost", time.monotonic() - began, error=str(error))
 
 
@@ -369,7 +369,7 @@ def _spent(staged: Staged, commit: Commit) -> Cost:
 
 
 def _accepted(attempts: Attempts, lease: Lease) -> bool:
-    """Whether this very attempt was recorded, although nobody heard the answer."""
+    """Whether this very attempt was recorded, although the answer was lost."""
     ended = attempts.completed(lease)
     return ended is not None and ended.outcome == "succeeded"
 

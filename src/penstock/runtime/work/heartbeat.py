@@ -24,11 +24,11 @@ _PARTING_SECONDS = 5.0
 
 
 def _nobody(lease: Lease) -> None:
-    """Nobody wants to know."""
+    """Reports nothing."""
 
 
 class Heartbeat:
-    """Holds the worker's session lock on its own connection and extends the leases it was told of."""
+    """Holds the worker's session lock on its own connection and extends the leases that it was given."""
 
     def __init__(
         self,
@@ -86,11 +86,11 @@ class Heartbeat:
         return held == lease
 
     def beat(self) -> None:
-        """Now, because somebody may have taken a task away."""
+        """Now, because a task may have been taken away."""
         self._waker.send(b"!")
 
     def holds(self, lease: Lease) -> bool:
-        """Whether nobody else can have the task yet, as far as this process knows."""
+        """Whether no other worker can have the task yet, as far as this process knows."""
         with self._lock:
             held, extended = self._leases.get(lease.task, (None, 0.0))
         return held == lease and time.monotonic() - extended < LEASE_SECONDS - MARGIN_SECONDS

@@ -28,7 +28,7 @@ from penstock.state.views import Views
 from penstock.values.tasks import Lease
 
 IDLE_SECONDS = 2.0
-"""A retry whose pause is over wakes nobody up."""
+"""A retry whose pause is over sends no notification."""
 REVISION_SECONDS = 2.0
 
 

@@ -40,7 +40,7 @@ class WorkerPool:
         self._in_doubt: float | None = None
         """When a claim was sent whose answer never came."""
         self._lost: deque[int] = deque(maxlen=100)
-        """Tasks that were given up: the database may know them as ours until somebody takes them back."""
+        """Tasks that were given up: the database may know them as ours until they are taken back."""
         self._opened: list[State] = []
 
     @property
@@ -87,7 +87,7 @@ class WorkerPool:
             state.close()
 
     def _taken(self, worker: str, models: frozenset[str]) -> tuple[Lease | None, float]:
-        """A claim whose answer got lost may have taken a task, which nobody else does while we live: it comes first."""
+        """A claim whose answer got lost may hold a task, which no other worker takes meanwhile: it comes first."""
         if self._in_doubt is not None:
             known = [*self._lost, *(held.task for held in self.leases)]
             lease = self._context.state.queue.unheard_claim(worker, known)

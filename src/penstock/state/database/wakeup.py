@@ -1,4 +1,4 @@
-"""Has anybody changed something?"""
+"""Has the database changed since the last look?"""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ class Listener:
         self._listening: psycopg.Connection | None = None
 
     def wait(self, timeout: float) -> tuple[str, ...]:
-        """What was told meanwhile: '' something changed, 'cancel' somebody took a task away; () nobody said a word.
+        """The notifications since then: '' something changed, 'cancel' a task was taken away; () there was none.
 
         The first call returns at once: what came before it was not heard. So does the first one on a new connection,
-        with the news that something may have changed meanwhile.
+        with '', since something may have changed meanwhile.
         """
         with speaking():
             connection = self._database.ready()
             if connection is self._listening:
-                return tuple(news.payload for news in connection.notifies(timeout=timeout, stop_after=1))
+                return tuple(
+                    notification.payload for notification in connection.notifies(timeout=timeout, stop_after=1)
+                )
             channel = self._database.value("channel", str)
             connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel or "")))
             first, self._listening = self._listening is None, connection

@@ -32,16 +32,16 @@ class Generations:
         return dict(self._database.rows("owned_tasks", _owned, tasks=list(tasks))) if tasks else {}
 
     def accept_snapshot(self, generation: int, expected: int, snapshot: int) -> None:
-        """Serve a newer snapshot that holds the same rows, unless somebody published meanwhile."""
+        """Serve a newer snapshot that holds the same rows, unless there was a publication meanwhile."""
         self._database.run("accept_same_rows", generation=generation, expected=expected, snapshot=snapshot)
 
-    def judged(self, generation: GenerationHead, snapshot: int) -> None:
-        """Every commit up to `snapshot` was looked at, and what somebody else changed was invalidated.
+    def audited(self, generation: GenerationHead, snapshot: int) -> None:
+        """Every commit up to `snapshot` was looked at, and what other programs changed was invalidated.
 
-        Unless somebody published or judged since `generation` was read: the table may be another one by now.
+        Unless there was a publication or an audit since `generation` was read: the table may be another one by now.
         """
         self._database.run(
-            "judged",
+            "audited",
             generation=generation.no,
             accepted=generation.accepted_snapshot,
             audited=generation.audited_snapshot,
@@ -50,13 +50,13 @@ class Generations:
 
     @contextmanager
     def holding(self, generation: int) -> Iterator[IntervalSet]:
-        """What the generation covers, which nobody changes meanwhile."""
+        """What the generation covers, which cannot change meanwhile."""
         with self._database.transaction():
             self._database.row("lock_generation_head", GenerationHead, generation=generation)
             yield folding.read(self._database, [generation], {})[generation].covered
 
     def forget_table(self, generation: int, expected: int) -> None:
-        """The table is gone, or another one lies in its place, unless somebody published meanwhile."""
+        """The table is gone, or another one is in its place, unless there was a publication meanwhile."""
         with self._database.transaction():
             forget(self._database, generation, expected)
 

@@ -117,7 +117,7 @@ class Invalidations:
 
 
 def own_change(model: str) -> InputChange:
-    """Not of an input: somebody wants the model itself computed again."""
+    """Not of an input: the model itself is to be recomputed."""
     return InputChange(model, None, None, None)
 
 
@@ -158,7 +158,7 @@ def find_stale(
 
 
 def store(database: Database, invalidation: Invalidation, stale_ranges: Sequence[StaleRange]) -> int:
-    """Write an invalidation with its stale ranges; one that asks nothing of anybody is closed at once."""
+    """Write an invalidation with its stale ranges; one that marks nothing is closed at once."""
     number = database.value(
         "insert_invalidation",
         int,

@@ -71,12 +71,12 @@ class Publication:
         self.recorded = True
 
     def _doubtful(self, done: IntervalSet) -> IntervalSet:
-        """Where somebody else was found to have written, and nothing has been computed since."""
+        """Where another program was found to have written, and nothing has been computed since."""
         doubtful = self._database.values("doubtful_ranges", IntervalSet, generation=self.generation.no, ranges=done)
         return IntervalSet.of(part for ranges in doubtful for part in ranges) & done
 
     def _forget_digests(self, ranges: IntervalSet) -> None:
-        """What an attempt found equal, or committed, before somebody else wrote there says nothing of the table now."""
+        """What an attempt found equal, or committed, says nothing of the table after another program wrote there."""
         if ranges:
             self._database.run("forget_digests", generations=[self.generation.no], ranges=ranges)
 

@@ -73,7 +73,7 @@ class Reopenings:
         return tuple(row.within(scope) for row in rows)
 
     def since(self, generation: int, scope: IntervalSet) -> Reopened | None:
-        """Since when some of `scope` is to be computed again; None when nobody asks for any of it."""
+        """Since when some of `scope` is to be computed again; None when none of it is stale."""
         waiting = self._database.row("reopened_in", _Since, generation=generation, scope=scope)
         return None if waiting is None else Reopened(waiting.since, waiting.gathers, waiting.latest)
 

@@ -35,7 +35,7 @@ class Control:
             self._database.run("wake")
 
     def clear_holds(self, model: str) -> None:
-        """Plan again what died or was cancelled: somebody asked for the model anew."""
+        """Plan again what is dead or was cancelled: a person asked for the model."""
         self.go_on_all([model])
         if self._database.run("clear_holds", models=[model]):
             self._database.run("wake")
@@ -45,7 +45,7 @@ class Control:
         self._go_on(generation, "go_on")
 
     def go_on_all(self, models: Sequence[str]) -> None:
-        """Let those of these models that are suspended be tried again: somebody asks for them."""
+        """Let those of these models that are suspended be tried again: a person asks for them."""
         for generation in self._database.values("suspended_generations", int, models=list(models)):
             self._go_on(generation, "begin_again")
 

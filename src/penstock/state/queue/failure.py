@@ -13,7 +13,7 @@ from penstock.errors import ErrorClass
 from penstock.planner.policy.breaker import pieces, signature
 from penstock.planner.policy.retry import Die, Ending, Next, Retry, Split, SplitFailures, hold_seconds, next_step
 from penstock.state.database.connection import Database, storable
-from penstock.state.queue.suspension import judge
+from penstock.state.queue.suspension import suspend_if_hopeless
 from penstock.state.queue.tasks import insert_orders
 from penstock.values.intervals import Interval
 from penstock.values.tasks import Lane, Lease, Order
@@ -64,7 +64,7 @@ def follow_up(
     if isinstance(step, Retry):
         step = Retry(min(step.after_seconds, most_pause_seconds))
     given_up = not isinstance(step, Retry) and error_class in ("user", "engine")
-    if given_up and judge(
+    if given_up and suspend_if_hopeless(
         database,
         ended.order,
         ended.generation,

@@ -111,7 +111,7 @@ class Queue:
             self._database.run("wake")
 
     def hand_back(self, lease: Lease, reason: str) -> None:
-        """Let somebody else do a task that this worker cannot finish: no failure, no budget used, due at once."""
+        """Let another worker do a task that this one cannot finish: no failure, no budget used, due at once."""
         with self._database.transaction():
             self._end_unjudged(lease, reason)
             self._database.run("requeue_task", task=lease.task, state="queued", after_seconds=0.0)

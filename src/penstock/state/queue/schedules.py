@@ -40,7 +40,7 @@ def write_schedules(database: Database, definitions: Sequence[Definition]) -> No
 
 
 def take_slots(database: Database, slots: Sequence[Slot]) -> frozenset[tuple[str, Lane]]:
-    """Move each slot on; the lanes whose slot somebody else has taken."""
+    """Move each slot on; the lanes whose slot another scheduler has taken."""
     return frozenset(
         (slot.model, slot.lane)
         for slot in slots

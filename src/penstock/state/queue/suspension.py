@@ -9,7 +9,7 @@ from penstock.values.intervals import Interval
 from penstock.values.tasks import Order
 
 
-def judge(
+def suspend_if_hopeless(
     database: Database,
     order: Order,
     generation: int,
@@ -20,7 +20,7 @@ def judge(
     error: str,
     divisible: bool,
 ) -> bool:
-    """Whether the generation is suspended, perhaps by this very failure; nobody else judges it meanwhile."""
+    """Whether the generation is suspended, perhaps by this failure; the lock keeps other failures out meanwhile."""
     database.run("lock_failures", generation=generation)
     if database.value("is_suspended", bool, generation=generation):
         return True

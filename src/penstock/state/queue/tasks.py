@@ -41,7 +41,7 @@ def fence(database: Database, lease: Lease) -> None:
 def lock_active(
     database: Database, *, task: int | None = None, model: str | None = None, generations: Sequence[int] = ()
 ) -> list[int]:
-    """Hold all active tasks of these; nobody can add one meanwhile, if the caller holds their generations."""
+    """Hold all active tasks of these; none can be added meanwhile, if the caller holds their generations."""
     locked: list[int] = []
     # a statement does not see what others commit while it waits for them: the halves of a task that was just split, or
     # the attempt of one that was just claimed

@@ -28,7 +28,7 @@ class Workers:
     def register(self, worker: str, info: Mapping[str, object]) -> None:
         """Take the session lock that says this worker lives; PostgreSQL drops it with this connection.
 
-        Every registration gets a new number: the lock of a connection that is only half dead is nobody's obstacle.
+        Every registration gets a new number: the lock of a connection that is only half dead blocks no other.
         `info` may hold role, host, pid, globs, tags and slots: what people want to see of it.
         """
         with self._database.transaction():
@@ -49,7 +49,7 @@ class Workers:
         self._database.run("say_stopping", worker=worker)
 
     def heartbeat(self, leases: Collection[Lease], worker: str | None = None) -> tuple[Lease, ...]:
-        """Extend the leases and the life of `worker`; those that could not be extended are somebody else's now."""
+        """Extend the leases and the life of `worker`; those that could not be extended belong to another worker now."""
         self._renew()
         extended: list[UUID] = []
         if leases:

@@ -19,7 +19,7 @@ select id as name, type, lineage, removed_at is not null as removed from model o
 select no, model, fingerprint, lineage, state from generation where state in ('building', 'current');
 
 -- name: lock_generations
--- In ascending order, like everybody who locks several; publishing waits, and foreign keys do not.
+-- In ascending order, like every transaction that locks several; publishing waits, and foreign keys do not.
 select no from generation
 where model = any (%(models)s) and state in ('building', 'current')
 order by no for no key update;
@@ -51,7 +51,7 @@ insert into edge (child, parent, group_no, ordinal, before_pos, after_pos, optio
 values (%(child)s, %(parent)s, %(group_no)s, %(ordinal)s, %(before_pos)s, %(after_pos)s, %(optional)s);
 
 -- name: remove_model
--- The row and its table stay until somebody purges them.
+-- The row and its table stay until they are purged.
 update model set removed_at = clock() where id = %(model)s and removed_at is null;
 
 -- name: kept_generations
@@ -98,7 +98,7 @@ update generation set state = 'current' where model = any (%(models)s) and state
 insert into audit (actor, action, subject, detail) values (%(actor)s, %(action)s, %(subject)s, %(detail)s);
 
 -- name: wake
--- Lossy and cheap: it only ends somebody's wait. The channel is named after a table of this schema.
+-- Lossy and cheap: it only ends the wait of other processes. The channel is named after a table of this schema.
 select pg_notify('penstock_' || 'task'::regclass::oid, '');
 
 -- name: channel

@@ -8,7 +8,7 @@ where uuid = any(%(tasks)s) and state in ('queued', 'running', 'retrying', 'succ
 update generation set accepted_snapshot = %(snapshot)s, audited_snapshot = %(snapshot)s
 where no = %(generation)s and accepted_snapshot = %(expected)s;
 
--- name: judged
+-- name: audited
 -- Of the table that was looked at: one that was made anew since counts its snapshots from the beginning.
 update generation set audited_snapshot = %(snapshot)s
 where no = %(generation)s

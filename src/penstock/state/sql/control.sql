@@ -15,7 +15,7 @@ update model set desired = %(desired)s where id = %(model)s and removed_at is nu
 select id from model where removed_at is null and type <> 'source' order by id;
 
 -- name: generation_of_task
--- Locked before the task, like everybody does.
+-- Locked before the task, as in every transaction.
 select generation from task where id = %(task)s;
 
 -- name: model_of_task

@@ -1,5 +1,5 @@
 -- name: lock_generation
--- Whoever changes what a generation holds holds this lock. Foreign keys do not wait for it.
+-- A transaction that changes what a generation holds takes this lock. Foreign keys do not wait for it.
 select no from generation where no = %(generation)s for no key update;
 
 -- name: read_folded

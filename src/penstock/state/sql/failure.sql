@@ -49,7 +49,7 @@ order by t.id
 for update of t skip locked;
 
 -- name: deaths_in_a_row
--- Of tasks about the same positions, since they were last covered or somebody let go of them.
+-- Of tasks about the same positions, since they were last covered or their hold was ended.
 select count(*) from task mine join task d on d.generation = mine.generation and d.claim_range && mine.claim_range
 where mine.id = %(task)s and d.state = 'dead' and d.held_until is not null
   and not exists (

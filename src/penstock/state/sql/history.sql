@@ -39,7 +39,7 @@ cross join lateral (
 join frontier f on f.id = last.frontier;
 
 -- name: reopenings
--- Rows are told on the axis of the input: where it is another one, nobody can say how many are in there.
+-- Rows are counted on the axis of the input: on another axis it is unknown how many are in there.
 select i.id, i.model, i.cause, i.reason, i.actor, i.input_snapshot as snapshot, i.ranges as changed, t.ranges, t.remaining,
   case when input.axis is not distinct from m.axis then i.told else '[]' end as row_counts,
   coalesce(reads.before_pos, 0) as before_pos, coalesce(reads.after_pos, 0) as after_pos, i.created_at, i.closed_at,

@@ -1,9 +1,9 @@
 -- name: lock_kept_generations
--- Every table that could still be served, by a rollback too; in ascending order, like everybody.
+-- Every table that could still be served, by a rollback too; in ascending order, as everywhere.
 select no, model from generation where model = any (%(models)s) and state <> 'purged' order by no for no key update;
 
 -- name: lock_key
--- Whoever asks the same at the same moment waits: a table without consumers has no row that could be locked.
+-- A second request for the same at the same moment waits: a table without consumers has no row that could be locked.
 select pg_advisory_xact_lock(
   ('invalidation'::regclass::oid::int8 << 32) + (hashtext(%(model)s || ' ' || %(key)s)::int8 & 4294967295));
 
@@ -25,7 +25,7 @@ where s.model = %(model)s and changed.snapshot <= s.snapshot
 group by s.model, s.table_id;
 
 -- name: insert_invalidation
--- Kept as history, closed when nobody has anything left to do.
+-- Kept as history, closed when no model has anything left to do.
 insert into invalidation (
   model, ranges, reason, actor, cause, row_filter, told, input_generation, input_table_id, input_snapshot, idem_key
 )
@@ -107,7 +107,7 @@ update invalidation_target set since = coalesce(since, clock())
 where generation = %(generation)s and invalidation = any (%(invalidations)s);
 
 -- name: lock_invalidations
--- Of two that answer the last targets at once neither would see the other's answer, and nobody would close it.
+-- Of two that answer the last targets at once neither would see the other's answer, and none would close it.
 select from invalidation where id = any (%(invalidations)s) order by id for no key update;
 
 -- name: close_invalidations
@@ -126,8 +126,8 @@ with done as materialized (
 update invalidation i set closed_at = clock() from done where i.id = done.id;
 
 -- name: insert_event
--- The same news twice is once. Readers may have read a table that is gone: by a number that it had, too, nobody can say
--- whether they know the news.
+-- The same event twice is one. Readers may have read a table that is gone: by a snapshot number that it had, too, it is
+-- unknown whether they have read the change.
 insert into event (id, kind, model, generation, table_id, snapshot, ranges, told)
 select %(id)s, 'changed', %(model)s, %(generation)s::text, %(table_id)s,
   case when exists (
@@ -159,7 +159,7 @@ from generation g where g.model = any (%(models)s) and g.state <> 'purged'
 order by g.no for no key update of g;
 
 -- name: kept_consumers
--- The same without a lock, for whoever only asks.
+-- The same without a lock, for reading.
 select g.no, g.model,
   g.state = 'building' or (g.state = 'current' and not exists (
     select from generation b where b.model = g.model and b.state = 'building')) as working
@@ -182,5 +182,5 @@ where no = %(no)s;
 update event set dead = true where no = %(no)s;
 
 -- name: is_working
--- Whether anybody reads this build.
+-- Whether any model reads this build.
 select state in ('building', 'current') from generation where id = %(generation)s::uuid;

@@ -77,7 +77,7 @@ delete from event where no in (
 );
 
 -- name: prune_invalidations
--- Closed ones, with what they asked of generations that nobody works on: the stale rows say what is old there.
+-- Closed ones, with what they asked of generations that are no longer worked on: the stale rows say what is old there.
 with old as materialized (
   select i.id from invalidation i
   where i.closed_at < clock() - make_interval(secs => %(retention_seconds)s)

@@ -7,13 +7,13 @@ where task = %(task)s and n = %(attempt)s and outcome is null
 returning basis_epoch;
 
 -- name: lock_generation_head
--- Publishing is serialised here, for milliseconds. First the generation, then the task: everybody's order.
+-- Publishing is serialised here, for milliseconds. First the generation, then the task, as everywhere.
 select no, id, model, fingerprint, state, location, epoch, accepted_snapshot, audited_snapshot,
   data_timestamp
 from generation where no = %(generation)s for no key update;
 
 -- name: doubtful_ranges
--- Where a commit was found that nobody accepted: what equals its rows may still be new to consumers.
+-- Where a commit was found that was not accepted: what equals its rows may still be new to consumers.
 select t.remaining from invalidation_target t join invalidation i on i.id = t.invalidation
 where t.generation = %(generation)s and i.cause = 'audit' and t.remaining && %(ranges)s::int8multirange;
 
@@ -22,7 +22,7 @@ where t.generation = %(generation)s and i.cause = 'audit' and t.remaining && %(r
 select coalesce(intent_at, started_at) from attempt where task = %(task)s and n = %(attempt)s;
 
 -- name: accept_snapshot
--- An adopted commit may be older than what was accepted since. A commit of somebody else below ours is still to be judged.
+-- An adopted commit may be older than what was accepted since. A foreign commit below ours is still to be audited.
 update generation
 set accepted_snapshot = greatest(accepted_snapshot, %(snapshot)s::bigint),
   audited_snapshot = case
@@ -46,7 +46,7 @@ set outcome = 'succeeded', snapshot = %(snapshot)s, strategy = %(strategy)s,
 where task = %(task)s and n = %(attempt)s;
 
 -- name: completed_attempt
--- By its token: nobody else's.
+-- By its token: not the task of another worker.
 select task, n, worker, outcome, error_class, error, snapshot, inputs, metrics, started_at, ended_at
 from attempt
 where task = %(task)s and n = %(attempt)s and token = %(token)s and outcome is not null;

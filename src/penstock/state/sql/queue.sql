@@ -3,7 +3,7 @@
 select pg_advisory_xact_lock(('generation'::regclass::oid::int8 << 32) + %(generation)s::bigint);
 
 -- name: share_generations
--- The share lock holds off whoever wants to replace them until the tasks are in.
+-- The share lock keeps them from being replaced until the tasks are in.
 select from generation where no = any (%(generations)s) order by no for share;
 
 -- name: working_generations
@@ -28,7 +28,7 @@ where g.no = %(generation)s
 on conflict do nothing;
 
 -- name: insert_turns
--- A lane that never had work is nobody's turn; it starts as the one that waited longest.
+-- A lane that never had work has no turn; it starts as the one that waited longest.
 insert into turn (model, lane)
 select distinct g.model, wanted.lane
 from unnest(%(generations)s::bigint[], %(lanes)s::text[]) as wanted (generation, lane)
@@ -42,7 +42,7 @@ select pg_advisory_xact_lock(('task'::regclass::oid::int8 << 32) + 2);
 
 -- name: claim
 -- The lane of a model that was served least recently, in claims; forward counts as served 8 claims earlier, repair 4. Of
--- it the first due task. So no backlog, however long, holds anybody up for more than one claim per lane that has work.
+-- it the first due task. So no backlog, however long, delays a lane by more than one claim per lane that has work.
 -- The lanes are sorted before their tasks are looked for: usually a few look-ups are enough. The clock is read once: an
 -- index cannot be searched with a function that may change. Rows that somebody is just changing are skipped, so a few
 -- more stand ready. The CTE is materialised: a bare sub-select may be run again by the planner and lock more rows than
@@ -107,7 +107,7 @@ where c.state = 'running' and c.worker = %(worker)s and c.id <> all (%(held)s::b
 order by c.id limit 1;
 
 -- name: fence
--- Zero rows: somebody else owns the task, or it has ended.
+-- Zero rows: another worker owns the task, or it has ended.
 select from task
 where id = %(task)s and attempt = %(attempt)s and lease_token = %(token)s and state = 'running'
 for update;
@@ -133,7 +133,7 @@ set state = %(state)s, lease_token = null, lease_expires_at = null,
 where id = %(task)s;
 
 -- name: lock_active_tasks
--- Whoever is just completing one of them is waited for.
+-- An attempt that is just completing one of them is waited for.
 select id from task
 where (id = %(task)s or model = %(model)s or generation = any (%(generations)s))
   and state in ('queued', 'running', 'retrying')

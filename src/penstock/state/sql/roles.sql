@@ -15,7 +15,7 @@ from unnest(array[
 order by place;
 
 -- name: hidden_tables
--- The server only warns when somebody grants what is not theirs to give.
+-- The server only warns when a role grants what it may not grant.
 select c.relname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where n.nspname = %(schema)s and c.relkind in ('r', 'p', 'v') and not has_table_privilege(%(role)s, c.oid, 'select')
 order by c.relname;

@@ -11,7 +11,7 @@ select split_from from task where id = %(task)s and split_from is not null;
 select active from suspension where generation = %(generation)s;
 
 -- name: failures_in_a_row
--- What was given up for such an error since something was last accepted, or somebody let go of what died.
+-- What was given up for such an error since something was last accepted, or the holds of dead tasks were ended.
 with accepted as materialized (
   select c.at from coverage c where c.generation = %(generation)s and c.kind = 'cover' order by c.id desc limit 1
 ), newest as materialized (
@@ -53,7 +53,7 @@ set active = true, error = excluded.error, alike = excluded.alike, inputs = excl
   end;
 
 -- name: drop_waiting
--- They are planned anew when it goes on, as batches again. Whoever holds one of them is about to change it.
+-- They are planned anew when it goes on, as batches again. A transaction that holds one of them is about to change it.
 with waiting as materialized (
   select id from task where generation = %(generation)s and state in ('queued', 'retrying')
   order by id for update skip locked
@@ -74,7 +74,7 @@ update suspension set active = false where generation = %(generation)s and activ
 delete from suspension where generation = %(generation)s and active;
 
 -- name: forget_deaths
--- What died of the same cause is planned at once; what somebody cancelled stays away.
+-- What died of the same cause is planned at once; what was cancelled stays away.
 with held as materialized (
   select id from task where generation = %(generation)s and state = 'dead' and held_until is not null
   order by id for update skip locked

@@ -19,6 +19,7 @@ from penstock.planner.dynamic.plans.algebra import (
     SetOperation,
     Union,
     children,
+    column,
     projected,
     with_children,
 )
@@ -104,11 +105,15 @@ def matched(left: Node, right: Node, kind: str, condition: tuple[exp.Expr, ...])
 
 def together(*parts: Node) -> Node:
     """All rows of plans with the same columns."""
-    there = [part for part in parts if not isinstance(part, Nothing)]
-    flat = [one for part in there for one in (part.parts if isinstance(part, Union) and part.alike else (part,))]
+    flat = [inner for part in parts if not isinstance(part, Nothing) for inner in _flat(part)]
     if len(flat) < 2:
         return flat[0] if flat else parts[0]
     return Union(tuple(flat), parts[0].columns)
+
+
+def _flat(part: Node) -> tuple[Node, ...]:
+    same_names = isinstance(part, Union) and part.alike and all(one.columns == part.names for one in part.parts)
+    return part.parts if isinstance(part, Union) and same_names else (part,)
 
 
 def parts_together(node: Union | SetOperation, parts: Sequence[Node], rows: Sequence[Node], step: Step) -> Node:
@@ -119,10 +124,12 @@ def parts_together(node: Union | SetOperation, parts: Sequence[Node], rows: Sequ
     names = tuple(node.names[parts[0].columns.index(name)] for name in rows[0].columns)
     if all(isinstance(part, Nothing) for part in rows):
         return Nothing(names)
-    kept = []
+    kept: list[Node] = []
     for part, own in zip(parts, rows, strict=True):
         if not isinstance(own, Nothing):
             kept.append(own)
         elif not node.alike:
             kept.append(projected(Filter(new(part, step.now), exp.false()), own.columns))
+    if len(kept) == 1:
+        return Project(kept[0], tuple(Output(*pair) for pair in zip(names, map(column, kept[0].columns), strict=True)))
     return Union(tuple(kept), names, node.alike)
