@@ -131,7 +131,7 @@ def status(
 @app.command()
 @with_options
 def explain(options: Options, model: Model, at: At = None) -> None:
-    """Say why a chunk runs or waits (default: the next forward chunk, else the newest gap)."""
+    """Say why a chunk (default: the next forward one, else the newest gap) or a dynamic table runs or waits."""
     from penstock.cli.inspect import explain as command
 
     command(options, model, at)
@@ -186,7 +186,7 @@ def rerun(
     start: From = None,
     end: To = None,
     where: Where = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Only the ranges that failed for good.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Only what failed for good.")] = False,
     reset: Annotated[bool, typer.Option("--reset", help="Empty the table and rebuild it.")] = False,
     cascade: Annotated[
         str | None,
@@ -195,7 +195,7 @@ def rerun(
     no_wait: NoWait = False,
     yes: Yes = False,
 ) -> None:
-    """Recompute a range of a model, and downstream what changes."""
+    """Recompute a range of a model, or all of a dynamic table, and downstream what changes."""
     from penstock.cli.rerun import Rerunning
     from penstock.cli.rerun import rerun as command
 

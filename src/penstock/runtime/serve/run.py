@@ -262,7 +262,11 @@ class _Run:
         observations = Observations(graph, view)
         # nobody claims the tasks of a paused or suspended model
         away = view.paused | view.suspended.keys()
-        moving = {n for n, w in view.work.items() if w.running or (n not in away and w.queued + w.retrying)}
+        moving = {
+            name
+            for name, work in view.work.items()
+            if name in self._names and (work.running or (name not in away and work.queued + work.retrying))
+        }
         for model in graph.built:
             above = not moving.isdisjoint(graph.parents(model.name))
             if above:
