@@ -93,6 +93,12 @@ def test_what_was_made_of_rows_that_left_their_source_cannot_be_made_again() -> 
     assert not gone(CHAIN, ALL, CHAIN.interval_model("t.a"))
 
 
+def test_what_was_made_of_a_look_back_that_left_its_source_cannot_be_made_again_either() -> None:
+    rolling = named("t.rolling", strict(10), Dependency("raw.s", before=20))
+    later = view({"t.rolling": ranges((0, 100))}, expired=34)
+    assert gone(Graph.of((SOURCE, rolling)), later, rolling).within(0, 100) == ranges((0, 60))
+
+
 def test_every_model_below_is_named_once() -> None:
     assert descendants(CHAIN, ["t.a", "t.b"]) == ("t.c",)
     assert set(descendants(CHAIN, ["raw.s"])) == {"t.a", "t.b", "t.c", "t.other"}
