@@ -173,10 +173,13 @@ sets = st.lists(st.tuples(st.integers(0, 59), st.integers(1, 30)), max_size=4).m
 )
 
 
-@given(st.integers(0, 60), st.integers(0, 60), st.none() | st.integers(0, 60), st.integers(0, 20), sets, sets)
+@given(
+    st.integers(0, 60), st.integers(0, 60), st.tuples(st.none() | st.integers(0, 60), st.integers(0, 20)), sets, sets
+)
 def test_every_stale_cell_that_reads_nothing_expired_is_repaired_and_nothing_uncovered_is(
-    first: int, end: int, expired: int | None, before: int, covered: IntervalSet, stale: IntervalSet
+    first: int, end: int, look: tuple[int | None, int], covered: IntervalSet, stale: IntervalSet
 ) -> None:
+    expired, before = look
     covered, stale = covered.outward(6), stale & covered.outward(6)
     seen_source = replace(source("s", first, end), expired=expired) if first < end else empty("s")
     seen = observation(model(strict(6), Dependency("s", before=before)), seen_source, covered=covered, stale=stale)

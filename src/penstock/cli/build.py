@@ -53,7 +53,7 @@ def store(workspace: Workspace, yes: bool) -> tuple[Change, ...]:
     from penstock.runtime.place.workspace import apply as record
 
     changes = workspace.state.projects.changes(definitions(workspace.project))
-    require_consent(needs_consent(workspace.state.views, changes), yes)
+    require_consent(needs_consent(workspace, changes), yes)
     record(workspace)
     return changes
 
