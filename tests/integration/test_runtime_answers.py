@@ -357,6 +357,27 @@ def test_verify_does_not_compare_what_may_differ_every_time(
         assert (row["missing"], row["unverifiable"]) == (20, [])
 
 
+def test_verify_does_not_compare_rows_whose_source_rows_have_expired(tmp_path: Path, dsn: str) -> None:
+    made = Deployment.empty(tmp_path, dsn)
+    made.source("numbers")
+    made.model("copy", "select n, value from {{ ref('raw.numbers') }}")
+    made.model(
+        "rolling",
+        "select n, value from {{ ref('raw.numbers') }}",
+        "interval: 10\ndependencies: [{model: raw.numbers, before: 5}]",
+    )
+    made.land("numbers", range(40))
+    made.run()
+    DeltaTable(str(made.landing("numbers"))).delete("n < 10")
+    assert made.run().tasks == 0
+    with made.opened() as workspace:
+        copy, rolling = models_of(verify(workspace, workspace.interval_models(()), None, None))
+        assert (copy["rows_stored"], copy["unexpected"], copy["wrong"], copy["behind"]) == (30, 0, [], [])
+        assert copy["unverifiable"] == [[[0, 10], "its source rows have expired"]]
+        assert [pair for pair, _ in rolling["unverifiable"]] == [[0, 10], [10, 20]]
+        assert verify(workspace, workspace.interval_models(()), None, None).differences == 0
+
+
 def test_verify_asks_for_the_applied_project(trial: Deployment) -> None:
     with trial.opened() as workspace, pytest.raises(UsageError):
         verify(workspace, workspace.interval_models(()), None, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -160,6 +161,7 @@ def verify(options: Options, models: tuple[str, ...], start: str | None, end: st
                 for v in verified.models
             ),
         )
+        keeping = {model.name for model in chosen if model.unique_key and model.on_retract == "keep"}
         for verification in verified.models:
             if verification.strays:
                 show.line(f"  {verification.name}: {show.count(verification.strays, 'row')} outside the covered ranges")
@@ -168,6 +170,11 @@ def verify(options: Options, models: tuple[str, ...], start: str | None, end: st
                 numbers = ", ".join(map(str, verification.unseen))
                 remedy = "the next penstock run handles it"
                 show.line(f"  {verification.name}: not compared: {which} {numbers} of another program; {remedy}")
+            for why, count in Counter(why for _, why in verification.unverifiable).items():
+                show.line(f"  {verification.name}: {show.count(count, 'interval')} not compared: {why}")
+            if verification.name in keeping and verification.rows_stored > verification.rows_expected:
+                rest = "stored rows that the query no longer returns are no difference (on_retract: keep)"
+                show.line(f"  {verification.name}: {rest}")
             for sample in verification.samples:
                 show.line(f"  {verification.name}: {sample}")
         show.line(f"{verified.differences} differences")
