@@ -297,7 +297,7 @@ def test_of_many_partitions_the_first_are_named_and_all_are_counted(tmp_path: Pa
     assert not made.stale("cursor")
     with made.opened() as workspace:
         late, asked = explained(workspace, "cursor", "7")["reopened"]  # type: ignore[misc]
-    assert late["why"] == "raw.numbers snapshot 2 changed 1 row in it"
+    assert late["why"] == "commit 2 of raw.numbers changed 1 row of this interval"
     assert (late["state"], asked["state"]) == ("repaired", "repaired")
 
 

@@ -88,7 +88,7 @@ def test_a_chunk_whose_look_back_has_expired_is_not_made_again_and_says_so() -> 
         "(only --reset does that)"
     )
     (check,) = explain(seen, 42).readiness_checks
-    assert (check.rule, check.value, check.ok) == ("covers [20, 50)", "lacks [20, 25)", False)
+    assert (check.rule, check.value, check.ok) == ("must cover [20, 50)", "lacks [20, 25)", False)
     assert any("have expired" in one.reason for one in waits(seen))
 
 

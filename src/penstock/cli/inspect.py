@@ -119,6 +119,8 @@ def status(options: Options, model: str | None, gaps: bool) -> None:
 
 
 def _holds(row: Mapping[str, object]) -> str:
+    if row["type"] == "source" and row["axis"] is None and row["health"] != "blocked":
+        return "read whole"
     held = show.span(row["coverage"] if row["type"] == "interval" else row["available"], str(row["axis"] or ""))
     expired = row["expired_before"]
     return held + (f", before {shown(expired, str(row['axis'] or ''))} expired" if isinstance(expired, int) else "")
@@ -175,13 +177,15 @@ def explain(options: Options, model: str, at: str | None) -> None:
     if options.json:
         show.print_json(answer)
         return
-    show.line(f"{answer['model']} ({answer['type']}) {answer['chunk_text']}: {answer['decision']}", "bold")
+    done = str(answer["reason"]).startswith("up to date")
+    heading = f"{answer['model']} ({answer['type']}) {answer['chunk_text']}".rstrip()
+    show.line(f"{heading}: {'up to date' if done else answer['decision']}", "bold")
     show.line(f"  {answer['reason']}")
     if answer["strategy"] == "interval":
         show.line(f"  {APART}: {answer['strategy_reason']}")
     checks = answer["checks"]
     for check in checks if isinstance(checks, list) else []:
-        why = "" if check["ok"] or check["why"] == check["value"] else f". {check['why']}"
+        why = "" if check["ok"] or check["why"] == check["value"] else f": {check['why']}"
         mark = "yes" if check["ok"] else "NO "
         show.line(f"  {mark} {check['dependency']}: {check['rule']}; {check['value']}{why}")
     reopened = answer["reopened"]
