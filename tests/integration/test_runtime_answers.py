@@ -249,7 +249,7 @@ def test_query_reads_what_is_accepted(workspace: Workspace) -> None:
 @pytest.mark.parametrize(
     ("sql", "why"),
     [
-        ("select * from t.hourli", "no registered table"),
+        ("select * from t.hourli", "there is no table t.hourli in this project"),
         ("select * from late", "has no rows yet"),
         ("delete from t.hourly", "SELECT"),
         ("select 1; select 2", "exactly one SELECT"),

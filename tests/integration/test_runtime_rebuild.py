@@ -123,7 +123,7 @@ def test_the_old_tables_serve_until_the_new_ones_take_over_together(trial: Deplo
     assert trial.run(progress=watcher).failed == 0
     assert watcher.seen[:4] == ["old"] * 4
     assert "mixed" not in watcher.seen
-    assert watcher.notes == ["the rebuilt t.beyond, t.copy, t.last replaced the old table"]
+    assert watcher.notes == ["the rebuilt t.beyond, t.copy, t.last replaced the old tables"]
     assert holds(trial, NEW)
 
 

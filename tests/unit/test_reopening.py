@@ -26,7 +26,11 @@ LATE = ReopeningRecord(
         ("source", {"rows": 1}, "commit 42 of raw.orders changed 1 row of this interval"),
         ("source", {"rows": None}, "commit 42 of raw.orders changed rows of this interval"),
         ("source", {"rows": None, "snapshot": None}, "raw.orders changed rows of this interval"),
-        ("parent", {"model": "shop.a", "snapshot": 7, "rows": None}, "commit 7 of shop.a changed rows of this interval"),
+        (
+            "parent",
+            {"model": "shop.a", "snapshot": 7, "rows": None},
+            "commit 7 of shop.a changed rows of this interval",
+        ),
         ("rerun", {"actor": "alice"}, "rerun by alice"),
         ("rerun", {"actor": "alice", "row_filter": "country = 'NO'"}, "rerun by alice where country = 'NO'"),
         ("manual", {"actor": "bob", "reason": "reorg"}, "raw.orders invalidated by bob: reorg"),

@@ -107,11 +107,13 @@ def work(
         spark = "; Spark was not started" if not summary.spark_started else ""
         show.line(f"nothing to do{spark} ({summary.seconds:.1f} s)")
     else:
-        show.line(
-            f"{show.count(summary.intervals, 'interval')} in {show.count(summary.tasks, 'task')}, "
-            f"{show.count(summary.spark_jobs, 'Spark job')}, "
-            f"{summary.failed} failed, {summary.seconds:.1f} s"
-        )
+        done = f"{show.count(summary.intervals, 'interval')} in {show.count(summary.tasks, 'task')}"
+        jobs, failed = show.count(summary.spark_jobs, "Spark job"), show.count(summary.failed, "task")
+        if summary.failed:
+            intervals = f" ({show.count(summary.intervals, 'interval')})" if summary.intervals else ""
+            show.line(f"{failed} failed, {summary.tasks} succeeded{intervals}, {jobs}, {summary.seconds:.1f} s")
+        else:
+            show.line(f"{done}, {jobs}, 0 failed, {summary.seconds:.1f} s")
     for error in summary.errors:
         show.line(error, "red")
     if workspace.engine.session.keeps_classes:
