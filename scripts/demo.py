@@ -36,7 +36,7 @@ The demo is in {folder}. Try next, from there (put .venv/bin on your PATH first)
   penstock explain beacon.block_network      which member of the OR group was used
   penstock render beacon.block_entity        the SQL that ran, ready to paste
   penstock tasks --history                   every task, its reason and its cost
-Then edit a model in its folder models and type: penstock plan
+Then edit a file in models/ and run penstock plan.
 """
 
 

@@ -62,7 +62,7 @@ def test_a_late_row_that_is_reported_and_a_condition_with_a_quote(shop: Shell) -
     assert (told["intervals"], told["failed"]) == (2, 0)
     assert shop.json(*invalidate, "--reason", "again", "--key", "file-7") == {"recompute": [], "recorded": True}
     assert (
-        "reopened: raw.orders snapshot 1 changed 1 row in it"
+        "reopened: commit 1 of raw.orders changed 1 row of this interval"
         in shop("explain", "hourly", "--at", "2026-01-01 01:30").out
     )
     answer = shop.json("rerun", "hourly", "--where", "country = 'Côte d''Ivoire' or country is null")

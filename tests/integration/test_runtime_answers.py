@@ -249,7 +249,7 @@ def test_query_reads_what_is_accepted(workspace: Workspace) -> None:
 @pytest.mark.parametrize(
     ("sql", "why"),
     [
-        ("select * from t.hourli", "no registered table"),
+        ("select * from t.hourli", "there is no table t.hourli in this project"),
         ("select * from late", "has no rows yet"),
         ("delete from t.hourly", "SELECT"),
         ("select 1; select 2", "exactly one SELECT"),
@@ -297,7 +297,7 @@ def test_of_many_partitions_the_first_are_named_and_all_are_counted(tmp_path: Pa
     assert not made.stale("cursor")
     with made.opened() as workspace:
         late, asked = explained(workspace, "cursor", "7")["reopened"]  # type: ignore[misc]
-    assert late["why"] == "raw.numbers snapshot 2 changed 1 row in it"
+    assert late["why"] == "commit 2 of raw.numbers changed 1 row of this interval"
     assert (late["state"], asked["state"]) == ("repaired", "repaired")
 
 
@@ -355,6 +355,27 @@ def test_verify_does_not_compare_what_may_differ_every_time(
         monkeypatch.setitem(TABLE, "task", replace(TABLE["task"], varies="never"))  # the control
         [row] = models_of(verify(workspace, workspace.interval_models(()), None, None))
         assert (row["missing"], row["unverifiable"]) == (20, [])
+
+
+def test_verify_does_not_compare_rows_whose_source_rows_have_expired(tmp_path: Path, dsn: str) -> None:
+    made = Deployment.empty(tmp_path, dsn)
+    made.source("numbers")
+    made.model("copy", "select n, value from {{ ref('raw.numbers') }}")
+    made.model(
+        "rolling",
+        "select n, value from {{ ref('raw.numbers') }}",
+        "interval: 10\ndependencies: [{model: raw.numbers, before: 5}]",
+    )
+    made.land("numbers", range(40))
+    made.run()
+    DeltaTable(str(made.landing("numbers"))).delete("n < 10")
+    assert made.run().tasks == 0
+    with made.opened() as workspace:
+        copy, rolling = models_of(verify(workspace, workspace.interval_models(()), None, None))
+        assert (copy["rows_stored"], copy["unexpected"], copy["wrong"], copy["behind"]) == (30, 0, [], [])
+        assert copy["unverifiable"] == [[[0, 10], "its source rows have expired"]]
+        assert [pair for pair, _ in rolling["unverifiable"]] == [[0, 10], [10, 20]]
+        assert verify(workspace, workspace.interval_models(()), None, None).differences == 0
 
 
 def test_verify_asks_for_the_applied_project(trial: Deployment) -> None:

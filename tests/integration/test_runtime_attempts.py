@@ -94,7 +94,8 @@ def test_attempts_of_what_failed_stand_below_the_table(trial: Deployment, capsys
     lines = capsys.readouterr().out.splitlines()
     heading = next(number for number, line in enumerate(lines) if re.fullmatch(r"task \d+ t\.failing \[20, 30\)", line))
     assert re.fullmatch(
-        r"  attempt 1 by \S+: failed \(user\) after \d+\.\d s then dead - .*Divide by zero.*", lines[heading + 1]
+        r"  attempt 1 by \S+: failed after \d+\.\d s: error in the query or its data; not retried; .*Divide by zero.*",
+        lines[heading + 1],
     )
     assert len(lines) == heading + 2
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from deployment import Deployment, commit, served
 from faults import Fault, Killed, raising
 
@@ -83,7 +84,22 @@ def test_a_changed_query_rebuilds_its_model_and_all_that_read_it(trial: Deployme
     assert reasons["t.copy"] == "its definition changed"
     assert reasons["t.last"] == "it reads t.copy, which is rebuilt"
     with trial.opened() as workspace:
-        assert len(needs_consent(workspace.state.views, found)) == 3
+        assert len(needs_consent(workspace, found)) == 3
+
+
+def test_what_a_rebuild_does_not_bring_back_is_said_by_plan_and_before_it_is_applied(trial: Deployment) -> None:
+    DeltaTable(str(trial.landing("numbers"))).delete("n < 15")
+    trial.run()
+    trial.model("copy", TWICE)
+    with trial.opened() as workspace:
+        reasons = {row["model"]: row["reason"] for row in planned_changes(workspace)}
+        asked = needs_consent(workspace, workspace.state.projects.changes(definitions(workspace.project)))
+    loss = "their source rows have expired"
+    assert reasons["t.copy"] == f"its definition changed; its rows before 20 are lost: {loss}"
+    assert reasons["t.beyond"] == f"it reads t.copy, which is rebuilt; its rows before 20 are lost: {loss}"
+    assert reasons["t.last"] == f"it reads t.copy, which is rebuilt; its rows before 20 are lost: {loss}"
+    assert reasons["t.aside"] == "same definition"
+    assert set(asked) == {f"{name}: rebuild ({reasons[name]})" for name in ("t.copy", "t.beyond", "t.last")}
 
 
 def test_a_model_that_never_held_a_row_is_rebuilt_without_a_question(trial: Deployment) -> None:
@@ -93,7 +109,7 @@ def test_a_model_that_never_held_a_row_is_rebuilt_without_a_question(trial: Depl
     with trial.opened() as workspace:
         found = workspace.state.projects.changes(definitions(workspace.project))
         assert {one.model: one.change for one in found}["t.broken"] == "rebuild"
-        assert needs_consent(workspace.state.views, found) == []
+        assert needs_consent(workspace, found) == []
 
 
 def test_comments_and_another_interval_rebuild_nothing(trial: Deployment) -> None:
@@ -107,7 +123,7 @@ def test_the_old_tables_serve_until_the_new_ones_take_over_together(trial: Deplo
     assert trial.run(progress=watcher).failed == 0
     assert watcher.seen[:4] == ["old"] * 4
     assert "mixed" not in watcher.seen
-    assert watcher.notes == ["the rebuilt t.beyond, t.copy, t.last replaced the old table"]
+    assert watcher.notes == ["the rebuilt t.beyond, t.copy, t.last replaced the old tables"]
     assert holds(trial, NEW)
 
 

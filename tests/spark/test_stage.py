@@ -272,7 +272,6 @@ def test_a_row_outside_its_interval_fails_the_attempt(
     sql = f"select date_trunc('hour', at) + {shift} as hour, kind from {{events}}"
     with pytest.raises(QueryError, match="rows lie outside of") as caught:
         bench.stage(hourly(*hours, sql=sql))
-    assert str(6 * len(hours)) in caught.value.message
     assert caught.value.hint
 
 

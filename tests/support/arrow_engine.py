@@ -200,7 +200,7 @@ def _new_rows(job: Job) -> list[pa.Table]:
         inside = _inside(rows, job.position.name, rendering)
         check_key(job, inside.column_names)
         if not job.cut and inside.num_rows != rows.num_rows:
-            raise QueryError(f"{job.model}: {rows.num_rows - inside.num_rows} rows lie outside of {rendering.scope}")
+            raise QueryError(f"{job.model}: rows lie outside of {rendering.scope}")
         tables.append(inside)
     return tables
 

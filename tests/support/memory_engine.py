@@ -260,8 +260,7 @@ class MemoryEngine(MemoryStore, WholeEngine):
                 kept = inside(rendering, answered, job.position.name)
                 check_key(job, columns)
                 if not job.cut and len(kept.rows) != len(answered.rows):
-                    count = len(answered.rows) - len(kept.rows)
-                    raise QueryError(f"{job.model}: {count} rows lie outside of {rendering.scope}")
+                    raise QueryError(f"{job.model}: rows lie outside of {rendering.scope}")
                 together += kept.arranged(columns)
         assert columns is not None, "a job has a rendering"
         return Rows(columns, together)

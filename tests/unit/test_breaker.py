@@ -117,6 +117,10 @@ def test_alike_are_errors_that_differ_in_values_and_numbers_only() -> None:
     assert signature("cannot take 'a 7'") == signature("cannot take 'b'")
     assert signature("rows outside of [10, 20)") == signature("rows outside of [230, 240)")
     assert signature("no such column: a") != signature("no such column: b")
+    outside = "t.a: rows lie outside of {}: hour is {} in one of them"
+    batch = outside.format("[2026-01-01, 2026-01-01 05:00), [2026-01-03, 2026-01-04)", "2026-02-02 01:00")
+    assert signature(batch) == signature(outside.format("[2026-01-01, 2026-01-02)", "2026-02-02"))
+    assert signature(batch) == signature(outside.format("[10, 20)", "NULL"))
     footer = "cannot read the footer of part-00000-{}.snappy.parquet: Request ID: {}"
     assert signature(footer.format("8a1f-cc", "4X7QAB")) == signature(footer.format("77bd-f", "Z9"))
     assert signature("the disk is gone") == signature("the disk is gone\ntries that failed: 3")

@@ -42,7 +42,7 @@ def test_a_person_is_asked_beside_the_answer_not_in_it() -> None:
 
 
 def test_an_answer_of_no_changes_nothing() -> None:
-    assert asked(b"n\n").stdout == "nothing was changed\n"
+    assert asked(b"n\n").stdout == "cancelled; nothing was changed\n"
 
 
 def test_without_a_terminal_the_error_says_what_would_go(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from observed import (
 
 from penstock.planner.readiness.batches import Caps
 from penstock.planner.readiness.explain import explain
+from penstock.planner.readiness.lanes import gaps_to_fill
 from penstock.planner.readiness.ready import gaps
 from penstock.values.intervals import IntervalSet, ranges
 from penstock.values.models import Dependency, Fill, Limits, Schedules
@@ -172,3 +173,12 @@ def test_what_is_looked_back_to_counts_for_every_chunk_of_an_order() -> None:
     heavy = replace(source("s", 0, 100), bytes_per_position=float(2**20))
     one = model(strict(10), Dependency("s", before=20), widens=True, fill=Fill("tail"))
     assert {len(order.chunks) for order in orders(observation(one, heavy), caps=Caps(bytes=60 * 2**20))} == {2}
+
+
+def test_what_is_too_short_for_a_chunk_is_no_gap_until_it_is_long_enough() -> None:
+    seen = observation(model(partial(20, 60), "s"), source("s", 0, 310), covered=ranges((60, 300)))
+    assert gaps(seen) == ranges((0, 60), (300, 310))
+    assert gaps_to_fill(seen) == ranges((0, 60)), "and all that is missing below is one, however short"
+    assert gaps_to_fill(replace(seen, inputs={"s": source("s", 0, 320)})) == ranges((0, 60), (300, 320))
+    assert gaps_to_fill(replace(seen, inputs={"s": source("s", 0, 365)})) == ranges((0, 60), (300, 360))
+    assert gaps_to_fill(replace(seen, model=model(partial(1, 60), "s"))) == gaps(seen)

@@ -58,8 +58,8 @@ def test_times_are_said_as_times_with_the_lag_that_was_applied() -> None:
     assert said.reason == (
         "waiting for raw.blocks: needs up to 2026-01-01 11:00, has 2026-01-01 10:58 (lag 2 minutes applied)"
     )
-    assert said.readiness_checks[0].rule == "covers [2026-01-01 10:00, 2026-01-01 11:00)"
-    assert said.readiness_checks[0].value == "has up to 2026-01-01 10:58"
+    assert said.readiness_checks[0].rule == "must cover [2026-01-01 10:00, 2026-01-01 11:00)"
+    assert said.readiness_checks[0].value == "ends at 2026-01-01 10:58 (lag 2 minutes applied)"
     assert explain(seen, at("2026-01-01 09:30")).reason == (
         "up to date: [2026-01-01 09:00, 2026-01-01 10:00) is covered"
     )

@@ -60,7 +60,7 @@ def test_b2_a_hole_inside_a_dependency_is_not_ready() -> None:
     assert (said.decision, said.chunk) == ("wait", Interval(240, 360))
     assert said.reason == "waiting for p: [260, 300) is not built yet, or is being recomputed"
     assert [(v.dependency, v.rule, v.value, v.ok) for v in said.readiness_checks] == [
-        ("p", "covers [240, 360)", "lacks [260, 300)", False)
+        ("p", "must cover [240, 360)", "lacks [260, 300)", False)
     ]
 
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from observed import OFF, built, chunks, empty, model, observation, orders, partial, source, strict, waits
 
 from penstock.planner.change.consumers import offered
-from penstock.planner.readiness import lanes
+from penstock.planner.readiness import lanes, ready
 from penstock.planner.readiness.explain import explain
 from penstock.planner.readiness.observation import Observation, Wait
 from penstock.planner.readiness.plan import recheck
-from penstock.values.intervals import NOTHING, Interval, IntervalSet, ranges
+from penstock.values.intervals import MIN_POSITION, NOTHING, Interval, IntervalSet, ranges
 from penstock.values.models import Dependency, Limits, Schedules
 from penstock.values.tasks import Order
 
@@ -77,6 +77,42 @@ def test_what_expired_is_not_made_again_and_says_so() -> None:
     assert any("have expired" in one.reason for one in waits(seen))
 
 
+def test_a_chunk_whose_look_back_has_expired_is_not_made_again_and_says_so() -> None:
+    old = replace(source("s", 25, 60), expired=25)
+    rolling = model(strict(10), Dependency("s", before=20))
+    seen = observation(rolling, old, covered=ranges((0, 60)), stale=ranges((20, 60)))
+    assert repairs(seen) == [(50, 60)], "[40, 50) was made of rows from 20 on"
+    reason = explain(seen, 42).reason
+    assert reason == (
+        "waiting for s: its rows before 25 have expired: recomputing would lose what was built from them "
+        "(only --reset does that)"
+    )
+    (check,) = explain(seen, 42).readiness_checks
+    assert (check.rule, check.value, check.ok) == ("must cover [20, 50)", "lacks [20, 25)", False)
+    assert any("have expired" in one.reason for one in waits(seen))
+
+
+def test_new_chunks_read_what_is_left_of_their_look_back() -> None:
+    old = replace(source("s", 25, 60), expired=25)
+    rolling = model(strict(10), Dependency("s", before=20))
+    seen = observation(rolling, old, covered=ranges((0, 30)), stale=ranges((20, 30)))
+    assert chunks(seen, "forward") == [(30, 40), (40, 50), (50, 60)]
+
+
+def test_an_input_that_is_optional_is_not_made_again_from_what_is_left_of_it_either() -> None:
+    old = replace(source("s", 25, 60), expired=25)
+    either = model(strict(10), "other", Dependency("s", before=20, optional=True))
+    seen = observation(either, source("other", 0, 60), old, covered=ranges((0, 60)), stale=ranges((0, 60)))
+    assert repairs(seen) == [(50, 60)]
+
+
+def test_consumers_do_not_wait_for_a_chunk_whose_look_back_has_expired() -> None:
+    old = replace(source("s", 25, 60), expired=25)
+    rolling = model(strict(10), Dependency("s", before=20), name="t.parent")
+    parent = observation(rolling, old, covered=ranges((0, 60)), stale=ranges((30, 60)))
+    assert offered(parent).available == ranges((MIN_POSITION, 50))
+
+
 def test_the_open_bucket_is_repaired_as_far_as_it_is_covered_or_ready() -> None:
     hourly = model(partial(0, 60, align=60), "s")
     shrunk = observation(hourly, source("s", 0, 5), covered=ranges((0, 100)), stale=ranges((70, 71)))
@@ -137,16 +173,26 @@ sets = st.lists(st.tuples(st.integers(0, 59), st.integers(1, 30)), max_size=4).m
 )
 
 
-@given(st.integers(0, 60), st.integers(0, 60), st.none() | st.integers(0, 60), sets, sets)
-def test_every_stale_cell_above_what_expired_is_repaired_and_nothing_uncovered_is(
-    first: int, end: int, expired: int | None, covered: IntervalSet, stale: IntervalSet
+@given(
+    st.integers(0, 60), st.integers(0, 60), st.tuples(st.none() | st.integers(0, 60), st.integers(0, 20)), sets, sets
+)
+def test_every_stale_cell_that_reads_nothing_expired_is_repaired_and_nothing_uncovered_is(
+    first: int, end: int, look: tuple[int | None, int], covered: IntervalSet, stale: IntervalSet
 ) -> None:
+    expired, before = look
     covered, stale = covered.outward(6), stale & covered.outward(6)
     seen_source = replace(source("s", first, end), expired=expired) if first < end else empty("s")
-    seen = observation(model(strict(6), "s"), seen_source, covered=covered, stale=stale)
-    lost = NOTHING if first >= end or expired is None else IntervalSet((-100, expired))
+    seen = observation(model(strict(6), Dependency("s", before=before)), seen_source, covered=covered, stale=stale)
+    lost = NOTHING if first >= end or expired is None else IntervalSet((-100, expired + before))
     expected = stale.outward(6) - (stale.outward(6) & lost).outward(6)
     assert IntervalSet.of(repairs(seen)) == expected
+
+
+def test_without_the_look_back_a_chunk_is_made_again_from_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control: a repair that compares only its own beginning with what expired."""
+    monkeypatch.setattr(ready, "_eroded", lambda counted, *_: counted)
+    with pytest.raises(AssertionError):
+        test_a_chunk_whose_look_back_has_expired_is_not_made_again_and_says_so()
 
 
 def test_without_that_rule_what_was_deleted_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ def test_late_rows_in_one_hour_are_one_chunk() -> None:
     seen = cursor(scattered(20, 150, start=10 * HOUR))
     assert chunks(seen, "repair") == [(10 * HOUR, 10 * HOUR + 19 * 150 + 1)]
     (order,) = orders(seen)
-    assert "20 changed ranges as one span" in order.reason
+    assert "20 changed ranges; neighbouring ranges are computed together" in order.reason
 
 
 @pytest.mark.parametrize("widens", [True, False])

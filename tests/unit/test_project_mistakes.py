@@ -27,6 +27,10 @@ MISTAKES = {
         "locaton: x\n",
         "typo.yml:1: there is no key 'locaton'; did you mean 'location'?",
     ),
+    "models/transformations/dbt.sql": (
+        hourly("materialized: incremental\n"),
+        "dbt.sql:4: there is no key 'materialized': Penstock has no materializations; see interval and target_lag",
+    ),
     "models/external/flag.yml": (
         "external: false\n",
         "flag.yml:1: external: false disagrees",
@@ -37,7 +41,7 @@ MISTAKES = {
     ),
     "models/external/value.yml": (
         "position: at\nlag: soon\n",
-        "value.yml:2: lag must be a duration",
+        "value.yml:2: lag: 'soon' is not a duration: write 30s, 5 minutes, 1 hour, 1 day or a number",
     ),
     "models/transformations/unquoted.sql": (
         hourly("dependencies:\n  - {{external}}.orders\n"),

@@ -243,7 +243,12 @@ def test_only_a_lookup_whose_log_tells_can_reopen_everything(
             "m.sql:7: there is a second statement (DELETE …)",
         ),
         ("insert into x\nselect 1", "m.sql:5: the query starts with 'INSERT'"),
-        ("select\n 1 as at from raw.orders", "m.sql:6: the query reads raw.orders directly"),
+        (
+            "select\n 1 as at from raw.orders",
+            "m.sql:6: the query reads raw.orders directly: write {{ ref('raw.orders') }} instead of raw.orders",
+        ),
+        ("select 1 as at from nowhere.orders2", "m.sql:5: the query reads nowhere.orders2 directly, so nothing pins"),
+        ("select 1 as at from {{ source('raw', 'orders') }}", "which is undefined; write ref('database.table')"),
         ("select a from {{ ref('orders') }}", "m.sql:5: the query has no column 'at'"),
         ("select at from\n  where x", "m.sql:6: not valid SQL"),
         ("\n{{ bonds.start }}", "m.sql:6: the template uses 'bonds', which is undefined; did you mean 'bounds'?"),

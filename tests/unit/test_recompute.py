@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
 from observed import model, partial, strict
 
+from penstock.planner.change.losses import lost, words
 from penstock.planner.change.reach import carried, chunk_count, descendants, gone, recompute
 from penstock.values.intervals import NOTHING, IntervalSet, ranges
 from penstock.values.models import Chunking, Dependency, Graph, IntervalModel, Limits, Source
@@ -91,6 +93,30 @@ def test_what_was_made_of_rows_that_left_their_source_cannot_be_made_again() -> 
     assert gone(CHAIN, later, CHAIN.interval_model("t.a")).within(0, 100) == ranges((0, 40))
     assert not gone(CHAIN, later, CHAIN.interval_model("t.b"))
     assert not gone(CHAIN, ALL, CHAIN.interval_model("t.a"))
+
+
+def test_what_was_made_of_a_look_back_that_left_its_source_cannot_be_made_again_either() -> None:
+    rolling = named("t.rolling", strict(10), Dependency("raw.s", before=20))
+    later = view({"t.rolling": ranges((0, 100))}, expired=34)
+    assert gone(Graph.of((SOURCE, rolling)), later, rolling).within(0, 100) == ranges((0, 60))
+
+
+def test_what_a_rebuilt_model_loses_is_lost_by_those_that_are_rebuilt_with_it() -> None:
+    held = {name: ranges((0, 100)) for name in ("t.a", "t.b", "t.c", "t.other")}
+    later = view(held, expired=34)
+    assert lost(CHAIN, later, {"t.a", "t.b", "t.c"}) == {
+        "t.a": ranges((0, 40)),
+        "t.b": ranges((0, 40)),
+        "t.c": ranges((0, 40)),
+    }
+    assert lost(CHAIN, later, {"t.b", "t.c"}) == {}, "its rows are still there"
+    assert lost(CHAIN, ALL, set(held)) == {}
+
+
+def test_rows_that_were_kept_after_they_left_the_inputs_are_lost_with_the_table() -> None:
+    keyed = model(strict(10), "raw.s", update_strategy="append", unique_key=("n",))
+    assert words(keyed, NOTHING) == ("rows that it kept after they left its inputs are lost (on_retract: keep)",)
+    assert words(replace(keyed, on_retract="retract"), NOTHING) == ()
 
 
 def test_every_model_below_is_named_once() -> None:

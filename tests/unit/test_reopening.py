@@ -22,11 +22,15 @@ LATE = ReopeningRecord(
 @pytest.mark.parametrize(
     ("cause", "changes", "said"),
     [
-        ("source", {}, "raw.orders snapshot 42 changed 20 rows in it"),
-        ("source", {"rows": 1}, "raw.orders snapshot 42 changed 1 row in it"),
-        ("source", {"rows": None}, "raw.orders snapshot 42 changed in it"),
-        ("source", {"rows": None, "snapshot": None}, "raw.orders changed in it"),
-        ("parent", {"model": "shop.a", "snapshot": 7, "rows": None}, "shop.a snapshot 7 changed in it"),
+        ("source", {}, "commit 42 of raw.orders changed 20 rows of this interval"),
+        ("source", {"rows": 1}, "commit 42 of raw.orders changed 1 row of this interval"),
+        ("source", {"rows": None}, "commit 42 of raw.orders changed rows of this interval"),
+        ("source", {"rows": None, "snapshot": None}, "raw.orders changed rows of this interval"),
+        (
+            "parent",
+            {"model": "shop.a", "snapshot": 7, "rows": None},
+            "commit 7 of shop.a changed rows of this interval",
+        ),
         ("rerun", {"actor": "alice"}, "rerun by alice"),
         ("rerun", {"actor": "alice", "row_filter": "country = 'NO'"}, "rerun by alice where country = 'NO'"),
         ("manual", {"actor": "bob", "reason": "reorg"}, "raw.orders invalidated by bob: reorg"),

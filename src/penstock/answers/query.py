@@ -82,7 +82,7 @@ def _tables(tree: exp.Query) -> list[exp.Table]:
 
 def _name(workspace: Workspace, table: exp.Table) -> str:
     if not isinstance(table.this, exp.Identifier) or table.catalog:
-        raise UsageError(f"{table.sql(dialect='spark')} is no registered table")
+        raise UsageError(f"there is no table {table.sql(dialect='spark')} in this project")
     wanted = f"{table.db}.{table.name}" if table.db else table.name
     models = workspace.project.graph.models
     fits = [name for name in models if wanted in (name, name.split(".")[1])]
@@ -90,7 +90,7 @@ def _name(workspace: Workspace, table: exp.Table) -> str:
         return fits[0]
     near = fits or get_close_matches(wanted, [*models, *(name.split(".")[1] for name in models)], n=3, cutoff=0.4)
     raise UsageError(
-        f"{wanted} is {'more than one table' if fits else 'no registered table'}",
+        f"{wanted} is more than one table" if fits else f"there is no table {wanted} in this project",
         hint=f"nearest: {', '.join(near)}" if near else f"there are {', '.join(models)}",
     )
 

@@ -13,8 +13,8 @@ def words(record: ReopeningRecord) -> str:
     """One line: whose doing it was, and what it was about."""
     match record.cause:
         case "source" | "parent":
-            at = "" if record.snapshot is None else f" snapshot {record.snapshot}"
-            return f"{record.model}{at} changed {_rows(record)}in it"
+            what = record.model if record.snapshot is None else f"commit {record.snapshot} of {record.model}"
+            return f"{what} changed {_rows(record)} of this interval"
         case "rerun":
             return f"rerun by {record.actor}{_where(record)}"
         case "manual":
@@ -45,7 +45,7 @@ def row(record: ReopeningRecord) -> dict[str, object]:
 
 
 def _rows(record: ReopeningRecord) -> str:
-    return "" if record.rows is None else f"{record.rows} row{'' if record.rows == 1 else 's'} "
+    return "rows" if record.rows is None else f"{record.rows} row{'' if record.rows == 1 else 's'}"
 
 
 def _where(record: ReopeningRecord) -> str:

@@ -11,9 +11,10 @@ from penstock.answers.pairs import pairs
 from penstock.planner.dynamic.refresh import RefreshObservation, changed_inputs, refresh
 from penstock.planner.dynamic.snapshots import Held
 from penstock.planner.observations import Observations, stale_cells
+from penstock.planner.readiness.lanes import gaps_to_fill
 from penstock.planner.readiness.observation import Observation, Wait
 from penstock.planner.readiness.plan import permanent_gaps, plan
-from penstock.planner.readiness.ready import gaps, readiness
+from penstock.planner.readiness.ready import readiness
 from penstock.planner.readiness.waits import held_words
 from penstock.planner.readiness.words import place
 from penstock.runtime.place.table_resolver import TableResolver
@@ -168,7 +169,7 @@ def _interval(
         "axis": model.axis,
         "coverage": pairs(covered),
         "available": pairs(covered - stale),
-        "gaps": pairs(gaps(seen)),
+        "gaps": pairs(gaps_to_fill(seen)),
         **_staleness(stale, view.reopened.get(model.name), view.at),
         "permanent_gaps": [[[gap.start, gap.end], why] for gap, why in permanent_gaps(seen)],
         "expired_before": None,

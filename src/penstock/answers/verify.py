@@ -10,6 +10,7 @@ from uuid import UUID
 
 from penstock.engine.stage.compare import Comparison
 from penstock.errors import AttemptError, SourceError
+from penstock.planner.change.reach import gone
 from penstock.project.templates.names import varying
 from penstock.project.templates.templates import names_used
 from penstock.runtime.observe.audit import OwnTable, unseen_commits
@@ -144,7 +145,14 @@ def _interval_model(
         verification.unverifiable += [(record.interval, why) for record in records]
         return verification
     check = _Check(workspace, view, model, generation, generation.accepted_snapshot)
-    for batch in _batches(records, model):
+    expired = gone(workspace.project.graph, view, model)
+    compared = []
+    for record in records:
+        if expired.within(record.interval.start, record.interval.end):
+            verification.unverifiable.append((record.interval, "its source rows have expired"))
+        else:
+            compared.append(record)
+    for batch in _batches(tuple(compared), model):
         check.examine(batch, verification)
     check.find_strays(generation.covered.complement().within(low, high), verification)
     return verification

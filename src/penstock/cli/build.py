@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -54,7 +55,7 @@ def store(workspace: Workspace, yes: bool) -> tuple[Change, ...]:
     from penstock.runtime.place.workspace import apply as record
 
     changes = workspace.state.projects.changes(definitions(workspace.project))
-    require_consent(needs_consent(workspace.state.views, changes), yes)
+    require_consent(needs_consent(workspace, changes), yes)
     record(workspace)
     return changes
 
@@ -109,7 +110,7 @@ def work(
         spark = "; Spark was not started" if not summary.spark_started else ""
         show.line(f"nothing to do{spark} ({summary.seconds:.1f} s)")
     else:
-        show.line(f"{', '.join(_done(summary))}, {summary.failed} failed, {summary.seconds:.1f} s")
+        show.line(f"{', '.join(_done(summary))}, {summary.seconds:.1f} s")
     for error in summary.errors:
         show.line(error, "red")
     if workspace.engine.session.keeps_classes:
@@ -118,12 +119,22 @@ def work(
 
 
 def _done(summary: Summary) -> Iterator[str]:
+    """What failed comes first."""
     tasks = summary.tasks - summary.refreshes
+    refreshes = "1 refresh" if summary.refreshes == 1 else f"{summary.refreshes} refreshes"
+    jobs = show.count(summary.spark_jobs, "Spark job")
+    if summary.failed:
+        intervals = f" ({show.count(summary.intervals, 'interval')})" if summary.intervals else ""
+        yield f"{show.count(summary.failed, 'task')} failed"
+        yield f"{summary.tasks} succeeded{intervals}"
+        yield jobs
+        return
     if tasks or not summary.refreshes:
         yield f"{show.count(summary.intervals, 'interval')} in {show.count(tasks, 'task')}"
     if summary.refreshes:
-        yield "1 refresh" if summary.refreshes == 1 else f"{summary.refreshes} refreshes"
-    yield show.count(summary.spark_jobs, "Spark job")
+        yield refreshes
+    yield jobs
+    yield "0 failed"
 
 
 def query(options: Options, sql: str, limit: int, timeout: int) -> None:
@@ -168,6 +179,7 @@ def verify(options: Options, models: tuple[str, ...], start: str | None, end: st
                 for v in verified.models
             ),
         )
+        keeping = {model.name for model in chosen if model.unique_key and model.on_retract == "keep"}
         for verification in verified.models:
             if verification.strays:
                 show.line(f"  {verification.name}: {show.count(verification.strays, 'row')} outside the covered ranges")
@@ -176,6 +188,11 @@ def verify(options: Options, models: tuple[str, ...], start: str | None, end: st
                 numbers = ", ".join(map(str, verification.unseen))
                 remedy = "the next penstock run handles it"
                 show.line(f"  {verification.name}: not compared: {which} {numbers} of another program; {remedy}")
+            for why, count in Counter(why for _, why in verification.unverifiable).items():
+                show.line(f"  {verification.name}: {show.count(count, 'interval')} not compared: {why}")
+            if verification.name in keeping and verification.rows_stored > verification.rows_expected:
+                rest = "stored rows that the query no longer returns are no difference (on_retract: keep)"
+                show.line(f"  {verification.name}: {rest}")
             for sample in verification.samples:
                 show.line(f"  {verification.name}: {sample}")
         show.line(f"{verified.differences} differences")

@@ -21,4 +21,4 @@ def require_consent(questions: Sequence[str], yes: bool) -> None:
     # typer's own prompt would put a space into standard output
     typer.echo("Go on? [y/N]: ", nl=False, err=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise UsageError("nothing was changed")
+        raise UsageError("cancelled; nothing was changed")

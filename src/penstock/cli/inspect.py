@@ -14,6 +14,13 @@ from penstock.cli.options import Options
 from penstock.errors import UsageError
 from penstock.values.models.axis import shown
 
+_ERROR_CLASSES = {
+    "user": "error in the query or its data",
+    "engine": "error of Spark or storage",
+    "conflict": "another commit came between",
+    "lost": "its worker was lost",
+}
+_FOLLOWED_BY = {"retrying": "retried", "dead": "not retried", "split": "split into parts"}
 _TASK_COLUMNS = {name: name for name in ("id", "model", "lane", "intervals", "scope", "state", "attempt", "strategy")}
 _TASK_COLUMNS |= {
     "scope": "scope_text",
@@ -122,6 +129,8 @@ def _holds(row: Mapping[str, object]) -> str:
     """The positions of a table; of a dynamic one how old its rows are, and how old they may get."""
     if row["type"] == "dynamic":
         return _lag_words(row)
+    if row["type"] == "source" and row["axis"] is None and row["health"] != "blocked":
+        return "read whole"
     held = show.span(row["coverage"] if row["type"] == "interval" else row["available"], str(row["axis"] or ""))
     expired = row["expired_before"]
     return held + (f", before {shown(expired, str(row['axis'] or ''))} expired" if isinstance(expired, int) else "")
@@ -186,8 +195,9 @@ def explain(options: Options, model: str, at: str | None) -> None:
     if options.json:
         show.print_json(answer)
         return
-    chunk = f" {answer['chunk_text']}" if answer["chunk_text"] else ""
-    show.line(f"{answer['model']} ({answer['type']}){chunk}: {answer['decision']}", "bold")
+    done = str(answer["reason"]).startswith("up to date")
+    heading = f"{answer['model']} ({answer['type']}) {answer['chunk_text']}".rstrip()
+    show.line(f"{heading}: {'up to date' if done else answer['decision']}", "bold")
     show.line(f"  {answer['reason']}")
     if answer["strategy"] == "interval":
         show.line(f"  {APART}: {answer['strategy_reason']}")
@@ -195,7 +205,7 @@ def explain(options: Options, model: str, at: str | None) -> None:
         _print_refresh(answer)
     checks = answer["checks"]
     for check in checks if isinstance(checks, list) else []:
-        why = "" if check["ok"] or check["why"] == check["value"] else f". {check['why']}"
+        why = "" if check["ok"] or check["why"] == check["value"] else f": {check['why']}"
         mark = "yes" if check["ok"] else "NO "
         show.line(f"  {mark} {check['dependency']}: {check['rule']}; {check['value']}{why}")
     reopened = answer["reopened"]
@@ -276,23 +286,23 @@ def _print_attempts(row: Mapping[str, object], logs: bool) -> None:
         return
     show.line(f"task {row['id']} {row['model']} {row['scope_text']}")
     for attempt in attempts:
-        show.line(f"  {' '.join(_attempt_words(attempt))}")
+        show.line(f"  {'; '.join(_attempt_words(attempt))}")
         for line in (attempt["log_tail"] or "").splitlines() if logs else ():
             show.line(f"    {line}")
 
 
 def _attempt_words(attempt: Mapping[str, object]) -> Iterator[str]:
-    yield f"attempt {attempt['n']} by {attempt['worker']}:"
-    yield str(attempt["outcome"] or "running")
-    if attempt["error_class"] not in (None, attempt["outcome"]):
-        yield f"({attempt['error_class']})"
+    words = f"attempt {attempt['n']} by {attempt['worker']}: {attempt['outcome'] or 'running'}"
     if attempt["ended_at"]:
         took = datetime.fromisoformat(str(attempt["ended_at"])) - datetime.fromisoformat(str(attempt["started_at"]))
-        yield f"after {took.total_seconds():.1f} s"
+        words += f" after {took.total_seconds():.1f} s"
+    if attempt["error_class"] not in (None, attempt["outcome"]):
+        words += f": {_ERROR_CLASSES.get(str(attempt['error_class']), attempt['error_class'])}"
+    yield words
     if attempt["followed_by"]:
-        yield f"then {attempt['followed_by']}"
+        yield _FOLLOWED_BY.get(str(attempt["followed_by"]), str(attempt["followed_by"]))
     if attempt["error"]:
-        yield f"- {str(attempt['error']).splitlines()[0]}"
+        yield str(attempt["error"]).splitlines()[0]
 
 
 def parsed_range(model: str, axis: str, start: str | None, end: str | None) -> tuple[int | None, int | None]:

@@ -51,7 +51,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 @app.command()
 @with_options
 def doctor(options: Options) -> None:
-    """Say what was found: Python, Java, Spark, Delta, PostgreSQL, the warehouse."""
+    """Check Python, Java, Spark, PostgreSQL and the warehouse."""
     from penstock.cli.inspect import doctor as command
 
     command(options)
@@ -73,7 +73,10 @@ def init(
 @app.command()
 @with_options
 def validate(options: Options) -> None:
-    """Read the project and report every mistake; needs neither Spark nor PostgreSQL."""
+    """Read the project and report every mistake.
+
+    Needs neither Spark nor PostgreSQL.
+    """
     from penstock.cli.inspect import validate as command
 
     command(options)
@@ -100,7 +103,7 @@ def plan(options: Options) -> None:
 @app.command()
 @with_options
 def apply(options: Options, yes: Yes = False) -> None:
-    """Store the revision and create generations; asks before a rebuild or a removal."""
+    """Store the project; asks before a rebuild or a removal."""
     from penstock.cli.build import apply as command
 
     command(options, yes)
@@ -131,7 +134,10 @@ def status(
 @app.command()
 @with_options
 def explain(options: Options, model: Model, at: At = None) -> None:
-    """Say why a chunk (default: the next forward one, else the newest gap) or a dynamic table runs or waits."""
+    """Say why a chunk or a dynamic table runs or waits.
+
+    Without --at: the next forward chunk, else the newest gap.
+    """
     from penstock.cli.inspect import explain as command
 
     command(options, model, at)
@@ -140,7 +146,7 @@ def explain(options: Options, model: Model, at: At = None) -> None:
 @app.command()
 @with_options
 def render(options: Options, model: Model, at: At = None) -> None:
-    """Print the SQL that would run, ready to paste into a Spark session."""
+    """Print the SQL of a chunk, ready to paste into Spark."""
     from penstock.cli.inspect import render as command
 
     command(options, model, at)
@@ -217,7 +223,7 @@ def invalidate(
     ] = None,
     no_wait: NoWait = False,
 ) -> None:
-    """Report that rows of a table changed; its consumers are recomputed."""
+    """Report changed rows of a table; recomputes its consumers."""
     from penstock.cli.rerun import Invalidating
     from penstock.cli.rerun import invalidate as command
 
@@ -297,7 +303,10 @@ def resume(options: Options, subjects: Subjects) -> None:
 @app.command()
 @with_options
 def cancel(options: Options, subjects: Subjects) -> None:
-    """End a task, or all tasks of a model; they are not planned again until resumed."""
+    """End a task, or all tasks of a model.
+
+    They are not planned again until resumed.
+    """
     from penstock.cli.serve import cancel as command
 
     command(options, tuple(subjects))
@@ -311,7 +320,10 @@ def migrate(
         str | None, typer.Option("--reader", metavar="ROLE", help="Let this database role read the state, and no more.")
     ] = None,
 ) -> None:
-    """Bring the state database up to date (automatic when it is the embedded one)."""
+    """Bring the state database up to date.
+
+    The embedded one is migrated automatically.
+    """
     from penstock.cli.build import migrate as command
 
     command(options, reader)

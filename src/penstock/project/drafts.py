@@ -20,6 +20,9 @@ from penstock.values.models import ModelType
 NOT_YET = "is not built yet in this release"
 _LATER_VALUES = (("manage", "user"), ("on_schema_change", "rebuild"))
 _SIGNS: tuple[tuple[str, ModelType], ...] = (("interval", "interval"), ("schedule", "full"), ("target_lag", "dynamic"))
+_OF_DBT = {
+    "materialized": ": Penstock has no materializations; see interval and target_lag in docs/projects.md",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +177,7 @@ def _checked(keys: Table, kind: ModelType, problems: Problems) -> Table:
             types = " and ".join(type_name for type_name in TYPES if type_name in BY_NAME[name].types)
             problems.add(keys.at(name), f"{name!r} is a key of {types} models; this model is {_because(kind, keys)}")
         else:
-            near = did_you_mean(name, fitting) or did_you_mean(name, BY_NAME)
+            near = _OF_DBT.get(name) or did_you_mean(name, fitting) or did_you_mean(name, BY_NAME)
             meant.add(nearest(name, BY_NAME))
             problems.add(keys.at(name), f"there is no key {name!r}{near or f' for {kind} models'}")
     for name in REQUIRED[kind]:

@@ -11,10 +11,10 @@ from penstock.project.keys import values
 from penstock.project.keys.names import UnresolvedName, resolve
 from penstock.project.keys.settings import Settings
 from penstock.project.reading.documents import Items, Node, Scalar, Table
-from penstock.project.reading.problems import Problems, Where, did_you_mean
+from penstock.project.reading.problems import Problems, Where
 from penstock.project.templates import templates
 from penstock.project.templates.context import TemplateContext
-from penstock.project.templates.lookups import TemplateProblem
+from penstock.project.templates.lookups import TemplateProblem, undefined
 from penstock.project.templates.names import names_in_models
 from penstock.project.templates.rendering import references
 from penstock.values.intervals import Interval
@@ -131,8 +131,7 @@ class Linker:
             known = names_in_models()
             unknown = sorted(outline.names - known)
             for name in unknown:
-                said = f"the template uses {name!r}, which is undefined{did_you_mean(name, known)}"
-                self.problems.add(body_place(draft, outline.lines[name]), said)
+                self.problems.add(body_place(draft, outline.lines[name]), undefined(name, known))
             if outline.constants("ref") is None and not unknown:
                 self._computed(draft, body, called)
         except TemplateProblem as problem:

@@ -9,11 +9,11 @@ from penstock.project.drafts import Draft
 from penstock.project.keys import values
 from penstock.project.keys.settings import Settings
 from penstock.project.link import TRIAL_BOUNDS, Linked, body_place, template_context
-from penstock.project.queries.analysis import Analysis, Facts, QueryProblem, digest
-from penstock.project.reading.problems import Problems, did_you_mean
+from penstock.project.queries.analysis import Analysis, Facts, QueryProblem, UnpinnedTable, digest
+from penstock.project.reading.problems import Problems
 from penstock.project.templates import templates
 from penstock.project.templates.context import RefUse, ScanContext, TemplateContext
-from penstock.project.templates.lookups import TemplateProblem
+from penstock.project.templates.lookups import TemplateProblem, undefined
 from penstock.project.templates.names import names_in_scans, shows_bounds_only, varying
 from penstock.project.templates.rendering import PLACEHOLDER_BOUNDS, Inputs, render_model, render_scan, render_whole
 from penstock.values.models import DynamicModel, IntervalModel, Source
@@ -65,6 +65,9 @@ class Trial:
         )
         try:
             analysis = self._analysed(sql, facts)
+        except UnpinnedTable as problem:
+            self.problems.add(body_place(draft, problem.line), problem.among(self.positions))
+            return model
         except QueryProblem as problem:
             self.problems.add(body_place(draft, problem.line), problem.message)
             return model
@@ -107,8 +110,7 @@ class Trial:
             known = names_in_scans()
             unknown = sorted(templates.names_used(sql) - known)
             for name in unknown:
-                said = f"the template uses {name!r}, which is undefined{did_you_mean(name, known)}"
-                self.problems.add(body_place(draft, templates.outline(sql).lines[name]), said)
+                self.problems.add(body_place(draft, templates.outline(sql).lines[name]), undefined(name, known))
             for scan in _SCANS if not unknown else ():
                 self._bounds_checked(render_scan(sql, where, scan, Inputs()))
         except (TemplateProblem, QueryProblem) as problem:

@@ -149,11 +149,11 @@ def _attempt(session: Session, job: Job) -> Iterator[Attempt]:
 def _check_inside(job: Job, files: tuple[StagedFile, ...], seen: Observed | None) -> None:
     """A QueryError when a new row lies outside its interval."""
     if seen is not None and seen.outside:
-        raise _outside(job, seen.outside, seen.example)
+        raise _outside(job, seen.example)
     astray = [file for file in files if not _lies_in(file, job.scope)]
     if astray:
         positions = [p for file in astray for p in (file.low, file.high) if p is not None and p not in job.scope]
-        raise _outside(job, None, positions[0] if positions else None)
+        raise _outside(job, positions[0] if positions else None)
 
 
 def _kept(
@@ -182,13 +182,13 @@ def _lies_in(file: StagedFile, scope: IntervalSet) -> bool:
     return part is not None and file.high < part.end
 
 
-def _outside(job: Job, count: int | None, example: int | None) -> QueryError:
+def _outside(job: Job, example: int | None) -> QueryError:
+    """Without their number, which is not always known: a batch and its parts fail with the same words."""
     axis = job.position.axis
     where = ", ".join(f"[{shown(part.start, axis)}, {shown(part.end, axis)})" for part in job.scope.parts[:3])
     what = "NULL" if example is None else shown(example, axis)
     return QueryError(
-        f"{job.about}: {'some' if count is None else count} rows lie outside of {where}: "
-        f"{job.position.name} is {what} in one of them",
+        f"{job.about}: rows lie outside of {where}: {job.position.name} is {what} in one of them",
         hint=f"the query must give rows of its own interval only: filter or derive {job.position.name} accordingly",
     )
 

@@ -61,6 +61,10 @@ def offered(seen: Observation, bytes_per_position: float = 0.0) -> Input:
 
 
 def _expired(ready: Readiness) -> int:
-    """Below, some lone source of the model has let rows go."""
-    lone = [group[0].input.expired for group in ready.groups if len(group) == 1]
-    return max((position for position in lone if position is not None), default=MIN_POSITION)
+    """A chunk that begins below reads positions from which some lone source of the model has let rows go."""
+    lone = [
+        expired + group[0].dependency.before
+        for group in ready.groups
+        if len(group) == 1 and (expired := group[0].input.expired) is not None
+    ]
+    return max(lone, default=MIN_POSITION)

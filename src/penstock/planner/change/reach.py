@@ -49,17 +49,21 @@ def chunk_count(model: IntervalModel, scope: IntervalSet) -> int:
 
 
 def gone(graph: Graph, view: StateView, model: IntervalModel) -> IntervalSet:
-    """What must not be recomputed: rows it was made of have expired in their source."""
-    sources = [group[0].model for group in model.dependencies if len(group) == 1]
+    """What must not be recomputed: rows it was made of, its look-back included, have expired in their source."""
+    return expired_below(graph, view, model, look_back=True).outward(Grid.of(model.interval).cell)
+
+
+def expired_below(graph: Graph, view: StateView, model: IntervalModel, *, look_back: bool = False) -> IntervalSet:
+    """What was made of expired rows, if it is as old as they were; with `look_back` also what only looked at them."""
+    lone = [group[0] for group in model.dependencies if len(group) == 1]
     expired = [
-        record.expired_pos
-        for name in sources
-        if positioned(graph.models[name], model.axis)
-        and (record := view.sources.get(name)) is not None
+        record.expired_pos + (dependency.before if look_back else 0)
+        for dependency in lone
+        if positioned(graph.models[dependency.model], model.axis)
+        and (record := view.sources.get(dependency.model)) is not None
         and record.expired_pos is not None
     ]
-    below = IntervalSet.of((MIN_POSITION, before) for before in expired)
-    return below.outward(Grid.of(model.interval).cell)
+    return IntervalSet.of((MIN_POSITION, position) for position in expired)
 
 
 def covered(view: StateView, name: str) -> IntervalSet:

@@ -16,8 +16,8 @@ LONGEST_PAUSE_SECONDS = 600.0
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
 """What Spark calls the error; the words around it quote whatever the rows hold, and name stages and hosts."""
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'")
-_NUMBERED = re.compile(r"\S*\d\S*")
-"""Numbers, and the names of files, hosts and requests."""
+_NUMBERED = re.compile(r"(?:\S*\d\S*|NULL\b)(?:\s+\S*\d\S*)*")
+"""Numbers, and the names of files, hosts and requests; several in a row are one, as times and ranges are."""
 Chunks = tuple[Interval, ...]
 
 

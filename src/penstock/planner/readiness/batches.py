@@ -78,6 +78,4 @@ def _together(work: LaneWork, chunks: tuple[Interval, ...]) -> str:
     extra = len(stale) - len(IntervalSet.of(chunks))
     if extra <= 0:
         return ""
-    left = len(IntervalSet.of(chunks))
-    spans = "one span" if left == 1 else f"{left} spans"
-    return f": {len(stale)} changed ranges as {spans}, which costs less than computing them apart"
+    return f": {len(stale)} changed ranges; neighbouring ranges are computed together"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from penstock.planner.readiness.observation import Observation
-from penstock.planner.readiness.ready import Readiness, joined, readiness, repair_readiness
+from penstock.planner.readiness.ready import Readiness, gaps, joined, readiness, repair_readiness
 from penstock.planner.readiness.rounding import Price, rounded
 from penstock.values.intervals import MAX_POSITION, MIN_POSITION, NOTHING, Interval, IntervalSet
 from penstock.values.tasks import IntervalLane, Lane
@@ -177,6 +177,19 @@ def lane_work(seen: Observation) -> LaneWork:
     repairs = repair_readiness(seen, ready) if seen.stale else ready
     repair, padding = _repair(seen, ready, repairs)
     return LaneWork(seen, ready, repairs, reached, split, busy, repair - busy, padding - busy)
+
+
+def gaps_to_fill(seen: Observation) -> IntervalSet:
+    """The gaps, less a rest at the tip that waits only because it is shorter than `interval.min`."""
+    found, work = gaps(seen), lane_work(seen)
+    readiness, tip = work.ready, work.ready.tip
+    if tip is None or readiness.grid.least <= 1 or found.end != tip:
+        return found
+    run = work.run_at("forward", tip - 1)
+    if run is None or work.closed(run):
+        return found
+    *_, newest = readiness.grid.upwards(run, readiness.reach if readiness.splits else None, near=tip - 1)
+    return found if work.fresh(newest) >= readiness.grid.least else found - IntervalSet((newest.start, newest.end))
 
 
 def repairable(seen: Observation) -> IntervalSet:

@@ -151,7 +151,8 @@ def readiness(seen: Observation) -> Readiness:
 def repair_readiness(seen: Observation, first_time: Readiness) -> Readiness:
     """The same for what was computed before: there a source was complete once, wherever it begins and ends now.
 
-    Rows that were deleted since, even all of them, are read as they are now; only what expired is not made again.
+    Rows that were deleted since, even all of them, are read as they are now; only what was made of rows that have
+    expired, its look-back included, is not made again.
     """
     first, end = seen.covered.first, seen.covered.end
     if first is None or end is None:
@@ -171,8 +172,13 @@ def _complete_once(offer: Availability) -> Availability:
     if offer.input.kind != "source" or not offer.input.observed:
         return offer
     expired = offer.input.expired
-    counted = IntervalSet((MIN_POSITION if expired is None else expired, MAX_POSITION))
-    return replace(offer, counted=counted, places=counted)
+    if expired is None:
+        everywhere = IntervalSet((MIN_POSITION, MAX_POSITION))
+        return replace(offer, counted=everywhere, places=everywhere)
+    counted = IntervalSet((expired, MAX_POSITION))
+    # rows were there below the first that is left: the look-back does not stop at it, and nothing is optional of it
+    dependency, lost = replace(offer.dependency, optional=False), replace(offer.input, first=None)
+    return Availability(dependency, lost, counted, _eroded(counted, None, dependency.before, dependency.after))
 
 
 def _last_sign(positioned: list[Availability]) -> int | None:

@@ -149,25 +149,43 @@ def _waiting(group: tuple[Availability, ...], whys: list[str]) -> str:
 def _readiness_check(
     offer: Availability, group: tuple[Availability, ...], chunk: Interval, axis: str, *, passed_over: bool
 ) -> ReadinessCheck:
-    name, kind = offer.dependency.model, offer.input.kind
-    if kind == "lookup":
-        rule, value = "is there", "there" if offer.counted else offer.input.why_empty or "nothing yet"
-    elif not offer.counted:
-        rule, value = "has rows" if kind == "source" else "is built", offer.input.why_empty or "nothing yet"
-    else:
-        rule, value = f"covers {span(offer.need(chunk), axis)}", _value(offer, chunk, axis)
+    name, need, waits = offer.dependency.model, span(offer.need(chunk), axis), not optional(group)
     if offer.covers(chunk):
         why = "it does, but an earlier member is used" if passed_over else "it does"
-        return ReadinessCheck(name, rule, value, True, why)
-    if optional(group):
-        return ReadinessCheck(name, rule, value, True, "optional: not waited for")
-    return ReadinessCheck(name, rule, value, False, _lacking(offer, chunk, axis))
+        if offer.input.kind == "lookup":
+            return ReadinessCheck(name, "was observed", "it is read whole", True, why)
+        return ReadinessCheck(name, f"covers {need}", _held(offer, chunk, axis), True, why)
+    if not offer.counted:
+        must = {"lookup": "be observed", "source": "have rows", "interval": "be built"}[offer.input.kind]
+        value = offer.input.why_empty or "nothing yet"
+    else:
+        must, value = f"cover {need}", _lack(offer, chunk, axis)
+    if waits:
+        return ReadinessCheck(name, f"must {must}", value, False, _why_lacking(offer, chunk, axis) or value)
+    return ReadinessCheck(name, f"may {must}", value, True, "optional: not waited for")
 
 
-def _value(offer: Availability, chunk: Interval, axis: str) -> str:
-    lacking = _lacked(offer, chunk)
-    if lacking is not None and not (offer.input.kind == "source" and lacking.end == offer.need(chunk).end):
-        return f"lacks {span(lacking, axis)}"
+def _lack(offer: Availability, chunk: Interval, axis: str) -> str:
+    """What of its need is not there, as shortly as it can be said."""
+    lacking, end = _lacked(offer, chunk), offer.counted.end
+    if lacking is None:
+        return offer.input.why_empty or "nothing yet"
+    if end is not None and _ends_early(offer, chunk):
+        return f"ends at {place(end, axis)}{_lag(offer, axis)}"
+    return f"lacks {span(lacking, axis)}"
+
+
+def _ends_early(offer: Availability, chunk: Interval) -> bool:
+    """All that is missing lies above what there is."""
+    lacking, need, end = _lacked(offer, chunk), offer.need(chunk), offer.counted.end
+    return lacking is not None and lacking.end == need.end and end is not None and end <= need.end != MAX_POSITION
+
+
+def _lag(offer: Availability, axis: str) -> str:
+    return f" (lag {length(offer.input.lag, axis)} applied)" if offer.input.lag else ""
+
+
+def _held(offer: Availability, chunk: Interval, axis: str) -> str:
     if offer.input.kind == "source" and offer.counted.end == MAX_POSITION:
         return "was complete when it was computed"
     if offer.input.kind == "source" and offer.counted.end is not None:
@@ -183,19 +201,28 @@ def _lacked(offer: Availability, chunk: Interval) -> Interval | None:
 
 
 def _lacking(offer: Availability, chunk: Interval, axis: str) -> str:
-    lacking, need, end = _lacked(offer, chunk), offer.need(chunk), offer.counted.end
+    lacking, end = _lacked(offer, chunk), offer.counted.end
     if not offer.counted or lacking is None:
         return offer.input.why_empty or "nothing is there yet"
-    if lacking.end == need.end and end is not None and end <= need.end and end != MAX_POSITION:
-        lag = f" (lag {length(offer.input.lag, axis)} applied)" if offer.input.lag else ""
-        return f"needs up to {place(need.end, axis)}, has {place(end, axis)}{lag}"
+    if end is not None and _ends_early(offer, chunk):
+        return f"needs up to {place(offer.need(chunk).end, axis)}, has {place(end, axis)}{_lag(offer, axis)}"
+    why = _why_lacking(offer, chunk, axis)
+    return f"{span(lacking, axis)} {why.removeprefix('it ')}" if why.startswith("it is not built") else why
+
+
+def _why_lacking(offer: Availability, chunk: Interval, axis: str) -> str:
+    """The cause beside the range that is missing; nothing where that range says it all."""
+    lacking = _lacked(offer, chunk)
+    if not offer.counted or lacking is None or _ends_early(offer, chunk):
+        return ""
     if offer.input.expired is not None and lacking.start < offer.input.expired:
         gone = place(offer.input.expired, axis)
         lost = "recomputing would lose what was built from them (only --reset does that)"
         return f"its rows before {gone} have expired: {lost}"
     if offer.input.kind == "source":
-        return f"its first row is at {place(offer.counted.edges[0], axis)}, needs from {place(need.start, axis)}"
-    return f"{span(lacking, axis)} is not built yet, or is being recomputed"
+        first, need = place(offer.counted.edges[0], axis), place(offer.need(chunk).start, axis)
+        return f"its first row is at {first}, needs from {need}"
+    return "it is not built yet, or is being recomputed"
 
 
 def _own(work: LaneWork, chunk: Interval) -> tuple[ReadinessCheck, ...]:

@@ -216,6 +216,29 @@ class Either:
         return {"anyOf": [shape.schema() for shape in self.shapes]}
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch(Either):
+    """A duration or a number; the limits are said only of what is beyond them."""
+
+    def clean(self, node: Node, name: str, problems: Problems) -> Node | None:
+        if self.fits(node):
+            return node
+        what = in_words(node)
+        if isinstance(node, Scalar) and _is_too_long(node.value):
+            most = f"{MAX_SECONDS} seconds or {MAX_SPAN} positions are the most"
+            problems.add(node.where, f"{name}: {what} is too long; {most}")
+        else:
+            wanted = self.expected.removeprefix("a duration such as ")
+            problems.add(node.where, f"{name}: {what} is not a duration: write {wanted}")
+        return None
+
+
+def _is_too_long(value: Plain) -> bool:
+    if isinstance(value, str):
+        return re.fullmatch(DURATION, value) is not None
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
 class Later:
     """A shape that is made when it is first asked for."""
 
@@ -333,7 +356,7 @@ SHARE = Leaf(
     {"type": "number", "minimum": 0, "maximum": 1},
 )
 PLAIN = Leaf("one value", lambda value: value is not None, {"type": ["string", "number", "boolean"]})
-_WRITTEN = "a duration such as 30s, 5 minutes, 1 hour, or a number of 0 or more"
+_WRITTEN = "a duration such as 30s, 5 minutes, 1 hour, 1 day or a number"
 
 
 def _fits_duration(value: Plain) -> bool:
@@ -341,9 +364,7 @@ def _fits_duration(value: Plain) -> bool:
 
 
 _DURATION = Leaf("a duration", _fits_duration, {"type": "string", "pattern": f"^({DURATION})$"})
-TIME = Either((integer(0, MAX_SECONDS), _DURATION), f"{_WRITTEN}; {MAX_SECONDS} seconds are the most")
+TIME = Stretch((integer(0, MAX_SECONDS), _DURATION), _WRITTEN)
 """A stretch of time."""
-LENGTH = Either(
-    (integer(0, MAX_SPAN), _DURATION), f"{_WRITTEN}; {MAX_SECONDS} seconds or {MAX_SPAN} positions are the most"
-)
+LENGTH = Stretch((integer(0, MAX_SPAN), _DURATION), _WRITTEN)
 """A stretch on an axis, which may count something else."""

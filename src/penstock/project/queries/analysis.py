@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from penstock.project.reading.toolchain import identity
@@ -45,6 +46,23 @@ class QueryProblem(Exception):  # noqa: N818  # becomes a ProjectError once file
     def __init__(self, message: str, line: int) -> None:
         self.message, self.line = message, line
         super().__init__(message)
+
+
+class UnpinnedTable(QueryProblem):
+    """The query names a table itself."""
+
+    def __init__(self, table: str, line: int) -> None:
+        self.table = table
+        said = f"the query reads {table} directly, so nothing pins what it sees"
+        super().__init__(f"{said}; declare it as a model and write {{{{ ref('{table}') }}}}", line)
+
+    def among(self, models: Iterable[str]) -> str:
+        """The message, for somebody whose project has these models."""
+        wanted = self.table.lower()
+        meant = [name for name in models if wanted in (name.lower(), name.lower().split(".")[-1])]
+        if len(meant) != 1:
+            return self.message
+        return f"the query reads {self.table} directly: write {{{{ ref('{meant[0]}') }}}} instead of {self.table}"
 
 
 def digest(sql: str, facts: Facts) -> str:

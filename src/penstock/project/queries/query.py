@@ -9,7 +9,7 @@ from sqlglot import Dialect, exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from penstock.project.queries.analysis import Analysis, Facts, QueryProblem
+from penstock.project.queries.analysis import Analysis, Facts, QueryProblem, UnpinnedTable
 from penstock.project.queries.sharing import Share, Unshareable, shared
 from penstock.project.queries.widening import widening
 from penstock.project.reading.depth import reading
@@ -150,8 +150,7 @@ def _known_tables_only(tree: exp.Query) -> None:
         if name.startswith("penstock_in_") or name.lower() in named:
             continue
         line = int(table.this.meta.get("line") or 1)
-        said = f"the query reads {name} directly, so nothing pins what it sees"
-        raise QueryProblem(f"{said}; declare it as a model and write {{{{ ref('{name}') }}}}", line)
+        raise UnpinnedTable(name, line)
 
 
 def _groupings(tree: exp.Query) -> Iterator[exp.Expr]:

@@ -23,8 +23,7 @@ from penstock.project.reading.limits import (
     long_number,
     too_deep,
 )
-from penstock.project.reading.problems import did_you_mean
-from penstock.project.templates.lookups import Mistake, TemplateProblem
+from penstock.project.templates.lookups import Mistake, TemplateProblem, undefined
 from penstock.project.templates.outline import Outline, Use
 from penstock.project.templates.printed import only_printed
 from penstock.project.templates.sandbox import BUDGET, BUILTIN, OWN, Guard, Sandbox
@@ -68,7 +67,7 @@ def _undefined(error: UndefinedError, names: Mapping[str, object]) -> str:
     message = str(error)
     if message.endswith("is undefined"):
         name = message.split("'")[1] if "'" in message else message
-        return f"the template uses {name!r}, which is undefined{did_you_mean(name, names)}"
+        return undefined(name, names)
     return message
 
 

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from penstock.project.reading.problems import did_you_mean
 
 MAX_STEPS = 100_000
 """What one rendering may do: loops, calls and `range()` count."""
+
+
+_OF_DBT = {
+    "source": "write ref('database.table'): a source is a model, too",
+    "is_incremental": "leave it out: ref() reads the rows of the interval, and they replace the stored ones",
+    "this": "a query reads its inputs with ref(), not its own table",
+    "config": "write keys such as interval between two lines --- above the query",
+}
+"""What to write in place of a name that dbt has."""
+
+
+def undefined(name: str, known: Iterable[str]) -> str:
+    """The mistake of a name that nobody defined."""
+    said = f"the template uses {name!r}, which is undefined"
+    return f"{said}; {_OF_DBT[name]}" if name in _OF_DBT else f"{said}{did_you_mean(name, known)}"
 
 
 class Mistake(Exception):  # noqa: N818  # becomes a TemplateProblem once its line is known

@@ -9,11 +9,11 @@ from penstock.engine.commit.reset import Emptying, empty, head_of
 from penstock.engine.log.loaded import ROUNDS, LoadedHead
 from penstock.engine.values.job import HeadMoved
 from penstock.errors import UsageError
-from penstock.planner.change.reach import Recompute, gone, recompute
+from penstock.planner.change.losses import lost, words
+from penstock.planner.change.reach import Recompute, recompute
 from penstock.runtime.place.workspace import Workspace, applied
-from penstock.values.intervals import IntervalSet
+from penstock.values.intervals import NOTHING
 from penstock.values.models import IntervalModel
-from penstock.values.models.axis import shown
 from penstock.values.records import Generation
 
 
@@ -46,7 +46,7 @@ def resettable(workspace: Workspace, model: IntervalModel) -> Resetting:
         generation,
         recompute(graph, {model.name: generation.covered}),
         graph.descendants(model.name),
-        _lost(generation.covered & gone(graph, view, model), model),
+        _lost(words(model, lost(graph, view, {model.name}).get(model.name, NOTHING)), model),
     )
 
 
@@ -75,9 +75,9 @@ def _emptied(workspace: Workspace, asked: Resetting, actor: str, head: LoadedHea
     return True
 
 
-def _lost(expired: IntervalSet, model: IntervalModel) -> str:
-    if expired.end is not None:
-        return f"its rows before {shown(expired.end, model.axis)} are lost: their source rows have expired"
+def _lost(said: tuple[str, ...], model: IntervalModel) -> str:
+    if said:
+        return "; ".join(said)
     if model.schedules.backfill == "off":
         return "its backfill is off: it starts where a new model would start"
     return ""

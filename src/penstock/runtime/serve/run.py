@@ -242,7 +242,8 @@ class _Run:
             self._state, self._workspace.resolver, own_worker=self._workspace.worker, dead_since=self._since
         )
         if reconciled.took_over:
-            self._progress.note(f"the rebuilt {', '.join(reconciled.took_over)} replaced the old table")
+            tables = "table" if len(reconciled.took_over) == 1 else "tables"
+            self._progress.note(f"the rebuilt {', '.join(reconciled.took_over)} replaced the old {tables}")
         return reconciled.view
 
     def _enqueue(self, view: StateView) -> int:
