@@ -250,6 +250,27 @@ def test_a_late_row_after_retention_does_not_make_it_a_delete_and_a_restore_undo
     )
 
 
+def test_a_late_row_above_what_has_expired_changes_no_row_that_looked_back_below_it(copied: Deployment) -> None:
+    looks = "join {{ ref('raw.numbers') }} b on b.n > a.n - 5 and b.n <= a.n"
+    copied.model(
+        "rolling",
+        f"select a.n, count(b.n) as value from {{{{ ref('raw.numbers') }}}} a {looks} group by a.n",
+        "interval: 10\ndependencies: [{model: raw.numbers, before: 5}]",
+    )
+    copied.run()
+    before = copied.rows("rolling")
+    DeltaTable(str(copied.landing("numbers"))).delete("n < 50")
+    copied.run()
+    copied.land("numbers", [57, 65])
+    copied.run()
+    after = copied.rows("rolling")
+    assert [row for row in after if row[0] < 60] == [row for row in before if row[0] < 60]
+    assert [row for row in after if row[0] >= 60] != [row for row in before if row[0] >= 60], "others are repaired"
+    shown = copied.status("t.rolling")
+    assert shown["stale"] == [[50, 60]]
+    assert "its rows before 50 have expired" in str(shown["reason"])
+
+
 def test_rows_that_come_below_what_has_expired_are_counted_and_reported_and_nothing_is_computed(
     copied: Deployment,
 ) -> None:
