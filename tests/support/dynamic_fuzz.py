@@ -93,6 +93,9 @@ class Author:
     def condition(self, query: Query, depth: int) -> str:
         pick = self.chance.random()
         name, kind = self.chance.choice(query.columns)
+        moment = self.one_of(query, "timestamp_ntz")
+        if moment is not None and self.chance.random() < 0.2:
+            name, kind, pick = moment, "timestamp_ntz", 0.0
         if kind == "timestamp_ntz" and pick < 0.7:
             hours = self.chance.randint(1, 4)
             compared = self.chance.choice(
@@ -350,7 +353,7 @@ def next_move(chance: Random, old: State, then: datetime, *, added_only: bool = 
         for _ in range(chance.choice([1, 1, 2, 3])):
             _edit(chance, name, rows, feed, "insert" if added_only else None)
         new[name], changes[name] = tuple(rows), tuple(feed)
-    hours = chance.choice([0, 0, 1, 2]) if not added_only else 0
+    hours = 0 if added_only else chance.choice([0, 0, 1, 2, 3])
     return Move(old, new, changes, then, then + timedelta(hours=hours))
 
 
