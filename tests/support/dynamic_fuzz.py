@@ -111,12 +111,20 @@ class Author:
         if pick < 0.35:
             return f"{name} is {self.chance.choice(['', 'not '])}null"
         if pick < 0.42:
-            return f"({self.condition(query, -1)} or {self.condition(query, -1)})"
+            return f"({self.condition(query, -1)} or {self.alternative(query, depth)})"
         if kind == "string":
             return f"{name} {self.chance.choice(['=', '<>', '<=>'])} '{self.chance.choice('ab')}'"
         other = self.one_of(query, "int") if self.chance.random() < 0.3 else None
         compared = self.chance.choice(["=", "<", ">=", "<>", "<=>"])
         return f"{self.number(query)} {compared} {other or self.chance.randint(0, 2)}"
+
+    def alternative(self, query: Query, depth: int) -> str:
+        """A condition for OR, where EXISTS is a value."""
+        mine = self.one_of(query, "int")
+        if depth < 0 or mine is None or self.chance.random() < 0.5:
+            return self.condition(query, -1)
+        tied = self.chance.choice([f"k = {mine}", "k = 1"])
+        return f"{self.chance.choice(['', 'not '])}exists (select 1 from b where b.{tied})"
 
     def subquery_condition(self, query: Query, depth: int) -> str:
         text, inner = self.source(depth)

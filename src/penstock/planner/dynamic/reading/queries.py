@@ -18,6 +18,7 @@ from penstock.planner.dynamic.plans.algebra import (
     Scan,
     SetOperation,
     Union,
+    column,
     conjuncts,
     wrapped,
 )
@@ -225,8 +226,10 @@ class Reader:
 
     def exploded(self, plan: Node, generator: exp.Expr, outer: bool, titles: Sequence[str]) -> tuple[Node, list[Title]]:
         plan, (call,) = self.subqueries.attached(plan, [generator])
-        if timed(call):
-            raise Refused("TIME_IN_GENERATOR", "a generator of rows asks for the current time")
+        if timed(call):  # what asks for the time is computed row by row first
+            moments = tuple(self.output("moment", part) for part in call.expressions)
+            plan = Project(plan, (*(Output(name, column(name)) for name in plan.columns), *moments))
+            call = exp.Anonymous(this=call.this, expressions=[column(output.name) for output in moments])
         made = tuple(self.names.fresh(title.lower() or "c") for title in titles)
         return Explode(plan, call, outer, made), [titled(*pair) for pair in zip(made, titles, strict=True)]
 
