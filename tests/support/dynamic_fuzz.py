@@ -93,6 +93,9 @@ class Author:
     def condition(self, query: Query, depth: int) -> str:
         pick = self.chance.random()
         name, kind = self.chance.choice(query.columns)
+        moment = self.one_of(query, "timestamp_ntz")
+        if moment is not None and self.chance.random() < 0.2:
+            name, kind, pick = moment, "timestamp_ntz", 0.0
         if kind == "timestamp_ntz" and pick < 0.7:
             hours = self.chance.randint(1, 4)
             compared = self.chance.choice(
@@ -108,12 +111,20 @@ class Author:
         if pick < 0.35:
             return f"{name} is {self.chance.choice(['', 'not '])}null"
         if pick < 0.42:
-            return f"({self.condition(query, -1)} or {self.condition(query, -1)})"
+            return f"({self.condition(query, -1)} or {self.alternative(query, depth)})"
         if kind == "string":
             return f"{name} {self.chance.choice(['=', '<>', '<=>'])} '{self.chance.choice('ab')}'"
         other = self.one_of(query, "int") if self.chance.random() < 0.3 else None
         compared = self.chance.choice(["=", "<", ">=", "<>", "<=>"])
         return f"{self.number(query)} {compared} {other or self.chance.randint(0, 2)}"
+
+    def alternative(self, query: Query, depth: int) -> str:
+        """A condition for OR, where EXISTS is a value."""
+        mine = self.one_of(query, "int")
+        if depth < 0 or mine is None or self.chance.random() < 0.5:
+            return self.condition(query, -1)
+        tied = self.chance.choice([f"k = {mine}", "k = 1"])
+        return f"{self.chance.choice(['', 'not '])}exists (select 1 from b where b.{tied})"
 
     def subquery_condition(self, query: Query, depth: int) -> str:
         text, inner = self.source(depth)
@@ -350,7 +361,7 @@ def next_move(chance: Random, old: State, then: datetime, *, added_only: bool = 
         for _ in range(chance.choice([1, 1, 2, 3])):
             _edit(chance, name, rows, feed, "insert" if added_only else None)
         new[name], changes[name] = tuple(rows), tuple(feed)
-    hours = chance.choice([0, 0, 1, 2]) if not added_only else 0
+    hours = 0 if added_only else chance.choice([0, 0, 1, 2, 3])
     return Move(old, new, changes, then, then + timedelta(hours=hours))
 
 

@@ -75,6 +75,9 @@ JOINED = [(row(1, 4), row(2, 5)), (other(4),)]
         pytest.param("select k from a where g in (select k from b)", {(2,)}, id="in"),
         pytest.param("select k from a where not exists (select 1 from b where b.k = a.g)", {(2,)}, id="not exists"),
         pytest.param("select k from a where g not in (select k from b)", {(2,)}, id="not in"),
+        pytest.param(
+            "select k, exists (select 1 from b where b.k = a.g) as e from a", {(2, 5)}, id="exists as a value"
+        ),
         pytest.param("select a.k from a join b on a.g < b.k", {(1,)}, id="any condition"),
         pytest.param("select k, (select max(y) from b where b.k = a.g) as y from a", {(2, 5)}, id="scalar subquery"),
         pytest.param("select a.k, c.k as other from a join a c on a.g = c.k", set(), id="self join"),
@@ -202,7 +205,7 @@ REFUSED = {
     "select * from values (1), (2) as t(n)": "INLINE_TABLE",
     "select (select x from b where b.k = a.k) as v from a": "SCALAR_SUBQUERY",
     "select k from a where (select max(b.y) from b where b.k < a.k) > 1": "CORRELATED_SUBQUERY",
-    "select exists (select 1 from b) as e from a": "SUBQUERY_IN_EXPRESSION",
+    "select g in (select k from b) as e from a": "SUBQUERY_IN_EXPRESSION",
     "select a.k from a left join b on a.k = b.k and a.ts > now() - interval 1 hour * b.y": "TIME_IN_JOIN",
     "select frm k a": "SYNTAX_UNKNOWN",
 }

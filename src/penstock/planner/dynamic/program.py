@@ -22,8 +22,8 @@ from penstock.planner.dynamic.plans.printing import sql_of
 from penstock.planner.dynamic.reading.allowed import check
 from penstock.planner.dynamic.reading.queries import Reader
 from penstock.planner.dynamic.refusals import FullOnly, Refused
+from penstock.planner.dynamic.rules import changes
 from penstock.planner.dynamic.rules.appending import appended, monotone
-from penstock.planner.dynamic.rules.changes import changed
 from penstock.planner.dynamic.rules.pushing import Pushed, pushed
 from penstock.planner.dynamic.rules.restricting import Listed, restricted
 from penstock.planner.dynamic.rules.row_keys import Keyed, keyed
@@ -62,16 +62,14 @@ class Incremental:
         """All rows, with hidden columns."""
         return sql_of(new(self._keyed.plan, now), self._shown())
 
-    def keys(
-        self, changed_inputs: frozenset[str], then: datetime | None = None, now: datetime | None = None
-    ) -> str | None:
+    def keys(self, changed: frozenset[str], then: datetime | None = None, now: datetime | None = None) -> str | None:
         """The keys whose rows may differ, as `key_0`, `key_1`, …; None when there are none.
 
         For every changed input it reads `<name>__changes`, all of whose columns are those of the input, and
         `<name>__old` for those of `reads_old`. Without a key it gives a row if there is a change at all.
         """
-        step = self._step(changed_inputs, then, now)
-        rows = changed(self._keyed.plan, frozenset(self._keyed.key), step)
+        step = self._step(changed, then, now)
+        rows = changes.changed(self._keyed.plan, frozenset(self._keyed.key), step)
         if isinstance(rows, Nothing):
             return None
         return sql_of(Distinct(rows), [(name, f"key_{number}") for number, name in enumerate(self._keyed.key)])
@@ -83,18 +81,18 @@ class Incremental:
         plan, _ = _looked_up(self._keyed, self._facts, Names(self._taken))
         return sql_of(new(plan, now), self._shown())
 
-    def appended(self, changed_inputs: frozenset[str]) -> str | None:
+    def appended(self, changed: frozenset[str]) -> str | None:
         """The rows to add where `<name>__changes` has the rows that were added to the inputs; None when there are none.
 
         Where several inputs changed it also reads `<name>__old`.
         """
         if not self.monotone:
             raise ValueError("added rows may change other rows of this table")
-        rows = appended(self._keyed.plan, self._step(changed_inputs, None, None))
+        rows = appended(self._keyed.plan, self._step(changed, None, None))
         return None if isinstance(rows, Nothing) else sql_of(rows, self._shown())
 
-    def _step(self, changed_inputs: frozenset[str], then: datetime | None, now: datetime | None) -> Step:
-        return Step(changed_inputs, then, now, self._facts, Names(self._taken))
+    def _step(self, changed: frozenset[str], then: datetime | None, now: datetime | None) -> Step:
+        return Step(changed, then, now, self._facts, Names(self._taken))
 
     def _shown(self) -> list[tuple[str, str]]:
         return [(name, self._titles[name]) for name in (*self._keyed.visible, *self._keyed.hidden)]
@@ -137,7 +135,7 @@ def _understood(sql: str, inputs: Mapping[str, Mapping[str, str]], declared_key:
     titles = dict(zip(found.visible, shown, strict=True)) | hidden
     taken = frozenset(name for node in walk(found.plan) for name in node.columns)
     every = Step(frozenset(inputs), _EPOCH, _EPOCH + timedelta(days=1), facts, Names(taken))
-    trial = changed(found.plan, frozenset(found.key), every)  # what cannot be computed is refused here
+    trial = changes.changed(found.plan, frozenset(found.key), every)  # what cannot be computed is refused here
     reads_old = {node.source for node in walk(trial) if isinstance(node, Scan) and node.relation.endswith(OLD)}
     _, listed = _looked_up(found, facts, Names(taken))
     return Incremental(

@@ -28,7 +28,7 @@ _KNOWN: tuple[type[exp.Expr], ...] = (
     exp.Where, exp.Group, exp.Rollup, exp.Cube, exp.GroupingSets, exp.Having, exp.Qualify, exp.With, exp.CTE,
     exp.TableAlias, exp.Table, exp.Union, exp.Except, exp.Intersect, exp.Lateral, exp.Hint, exp.IgnoreNulls,
     exp.RespectNulls, exp.WithinGroup, exp.CurrentTimestamp, exp.CurrentDate, exp.Localtimestamp, exp.Extract,
-    exp.Dot, exp.Kwarg,
+    exp.Dot, exp.Kwarg, exp.HexString,
 )  # fmt: skip
 _REFUSED: dict[type[exp.Expr], tuple[str, str]] = {
     exp.Limit: ("LIMIT", "LIMIT keeps rows that depend on the rest of the result"),

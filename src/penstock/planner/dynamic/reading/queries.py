@@ -18,6 +18,7 @@ from penstock.planner.dynamic.plans.algebra import (
     Scan,
     SetOperation,
     Union,
+    column,
     conjuncts,
     wrapped,
 )
@@ -121,7 +122,7 @@ class Reader:
         if len(left.titles) != len(right.titles):
             raise Refused("NOT_RESOLVED", "the two sides of a set operation have different numbers of columns")
         sides = [self.shown(side) for side in (left, right)]
-        names = tuple(self.names.fresh(title.key) for title in left.titles)
+        names = tuple(self.names.fresh(title.key or "c") for title in left.titles)
         alike = True
         for name, *own in zip(names, sides[0].columns, sides[1].columns, strict=True):
             kinds = [self.facts.kinds.get(side) for side in own]
@@ -145,7 +146,7 @@ class Reader:
         return self.project(read.plan, [(title.title, title.value) for title in read.titles])
 
     def project(self, plan: Node, values: Sequence[tuple[str, exp.Expr]]) -> Project:
-        outputs = tuple(Output(self.names.fresh(title.lower()), value) for title, value in values)
+        outputs = tuple(Output(self.names.fresh(title.lower() or "c"), value) for title, value in values)
         for output in outputs:
             self.facts.record(output)
         return Project(plan, outputs)
@@ -225,9 +226,11 @@ class Reader:
 
     def exploded(self, plan: Node, generator: exp.Expr, outer: bool, titles: Sequence[str]) -> tuple[Node, list[Title]]:
         plan, (call,) = self.subqueries.attached(plan, [generator])
-        if timed(call):
-            raise Refused("TIME_IN_GENERATOR", "a generator of rows asks for the current time")
-        made = tuple(self.names.fresh(title.lower()) for title in titles)
+        if timed(call):  # what asks for the time is computed row by row first
+            moments = tuple(self.output("moment", part) for part in call.expressions)
+            plan = Project(plan, (*(Output(name, column(name)) for name in plan.columns), *moments))
+            call = exp.Anonymous(this=call.this, expressions=[column(output.name) for output in moments])
+        made = tuple(self.names.fresh(title.lower() or "c") for title in titles)
         return Explode(plan, call, outer, made), [titled(*pair) for pair in zip(made, titles, strict=True)]
 
     def _conditions(
@@ -296,7 +299,7 @@ class Reader:
                     return exp.Placeholder(this=MOMENTS[part.name.lower()])
             return part
 
-        return _named_fields(node.copy()).transform(meaning, copy=False)
+        return _prepared(node).transform(meaning, copy=False)
 
 
 def _elements(group: exp.Group) -> list[exp.Expr]:
@@ -325,16 +328,26 @@ def _starred(scope: Scope, star: exp.Star, alias: str | None) -> list[Title]:
     return [title for title in scope.star(alias or None) if title.key not in left_out]
 
 
-def _named_fields(node: exp.Expr) -> exp.Expr:
-    """A column in `struct(...)` names its field; here columns get other names."""
-    for call in list(node.find_all(exp.Anonymous)):
-        if call.name.lower() == "struct":
+_WITH_UNIT = frozenset({"date_add", "date_diff", "dateadd", "datediff", "timestampadd", "timestampdiff"})
+
+
+def _prepared(node: exp.Expr) -> exp.Expr:
+    """A copy in which every column is one, and fields keep their names.
+
+    A column in `struct(...)` names its field, and here columns get other names. The unit in `datediff(DAY, a, b)` looks
+    like a column.
+    """
+    prepared = node.copy()
+    for call in list(prepared.find_all(exp.Anonymous)):
+        name, arguments = call.name.lower(), call.expressions
+        if name == "struct":
             named = [
-                exp.alias_(part, part.name, quoted=True) if isinstance(part, exp.Column) else part
-                for part in call.expressions
+                exp.alias_(part, part.name, quoted=True) if isinstance(part, exp.Column) else part for part in arguments
             ]
             call.set("expressions", named)
-    return node
+        elif name in _WITH_UNIT and len(arguments) == 3 and isinstance(arguments[0], exp.Column):
+            call.set("expressions", [exp.Var(this=arguments[0].name), *arguments[1:]])
+    return prepared
 
 
 def _spell_out_windows(node: exp.Select) -> None:

@@ -102,15 +102,31 @@ class Subqueries:
 
     def value(self, node: exp.Expr, scope: Scope, known: Mapping[str, Named]) -> exp.Expr:
         """A column for the value of a subquery, which `attached` joins where it is used."""
-        if not isinstance(node, exp.Subquery):
-            raise Refused("SUBQUERY_IN_EXPRESSION", "EXISTS or IN stands inside of another expression")
-        read = self._reader.query(node, known, scope)
-        if len(read.titles) != 1:
-            raise Refused("NOT_RESOLVED", "a scalar subquery has one column")
+        if isinstance(node, exp.In):
+            raise Refused("SUBQUERY_IN_EXPRESSION", "IN with a subquery stands inside of another expression")
         name = self._reader.names.fresh("sub")
-        self._pending[name] = self._scalar(read.plan, read.titles[0].value)
+        if isinstance(node, exp.Exists):
+            self._pending[name] = self._exists(self._reader.query(node.this, known, scope).plan)
+        else:
+            read = self._reader.query(node, known, scope)
+            if len(read.titles) != 1:
+                raise Refused("NOT_RESOLVED", "a scalar subquery has one column")
+            self._pending[name] = self._scalar(read.plan, read.titles[0].value)
         self._reader.facts.record(Output(name, self._pending[name].value))
         return column(name)
+
+    def _exists(self, plan: Node) -> _Value:
+        """Whether there is a row, by counting them."""
+        below, conditions = lifted(_without_distinct(plan))
+        count = self._reader.output("there", exp.Anonymous(this="count", expressions=[exp.Star()]))
+        if not conditions:
+            found = exp.GT(this=column(count.name), expression=exp.Literal.number(0))
+            return _Value(_closed(Aggregate(below, (), (count,))), (), True, found)
+        keys, pairs = self._correlation(below, conditions)
+        for output in keys:
+            self._reader.facts.record(output)
+        there = exp.Not(this=exp.Is(this=column(count.name), expression=exp.Null()))
+        return _Value(_closed(Aggregate(below, keys, (count,))), tuple(pairs), False, there)
 
     def _scalar(self, plan: Node, value: exp.Expr) -> _Value:
         if isinstance(plan, Project):

@@ -370,7 +370,7 @@ def _shared(keys: Node, step: Step) -> Shared | None:
     """Keys, each once, for several places; None where there are none."""
     if isinstance(keys, Nothing):
         return None
-    return Shared(step.names.fresh("changed"), Distinct(keys), keys.columns)
+    return Shared(step.names.fresh("penstock_changed"), Distinct(keys), keys.columns)
 
 
 def _new(node: Node, wanted: Columns, step: Step) -> Node:

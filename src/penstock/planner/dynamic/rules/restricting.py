@@ -136,9 +136,16 @@ def _restricted_join(node: Join, keys: Keys, listed: Listed) -> Node:
     over_left = {number: value for number, value in keys.items() if names_in(value) <= lefts}
     if node.kind == "inner":
         for number, value in keys.items():
-            if number not in over_left and (mirrored := _mirrored(value, [(r, le) for le, r in equal])) is not None:
+            if (
+                number not in over_left
+                and (mirrored := _mirrored(value, [(r, le) for le, r in equal], listed.facts)) is not None
+            ):
                 over_left[number] = mirrored
-    over_right = {number: mirror for number, value in keys.items() if (mirror := _mirrored(value, equal)) is not None}
+    over_right = {
+        number: mirror
+        for number, value in keys.items()
+        if (mirror := _mirrored(value, equal, listed.facts)) is not None
+    }
     if node.kind == "inner":
         over_right |= {number: value for number, value in keys.items() if names_in(value) <= rights}
     narrowed = replace(node, left=restricted(left, over_left, listed), right=restricted(right, over_right, listed))
@@ -162,12 +169,19 @@ def equalities(node: Join, facts: Facts) -> list[tuple[exp.Expr, exp.Expr]]:
     return pairs
 
 
-def _mirrored(value: exp.Expr, equal: list[tuple[exp.Expr, exp.Expr]]) -> exp.Expr | None:
-    """The value over the other side; None when it has none there."""
+def _mirrored(value: exp.Expr, equal: list[tuple[exp.Expr, exp.Expr]], facts: Facts) -> exp.Expr | None:
+    """The value over the other side; None when it has none there.
+
+    A column that something is computed of has to have the same type there, or another result could come out.
+    """
     for one, other in equal:
         if value == one:
             return other
-    own = {one.name: other for one, other in equal if is_column(one)}
+    own = {
+        one.name: other
+        for one, other in equal
+        if is_column(one) and kind_of(one, facts.kinds) == kind_of(other, facts.kinds)
+    }
     return substituted(value, own) if names_in(value) and names_in(value) <= set(own) else None
 
 

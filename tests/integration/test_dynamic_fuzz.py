@@ -1,6 +1,6 @@
 """Refreshes of random queries, judged by DuckDB; every rule that is broken on purpose is found out.
 
-A case that fails is made smaller and written to `tests/unit/dynamic_cases`, where it is replayed from then on.
+A case that fails is made smaller and written to `tests/integration/dynamic_cases`, where it is replayed from then on.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ def test_rows_that_a_pushed_key_leaves_out_are_not_missed(seed: int) -> None:
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_broken_rule_is_found_out(name: str) -> None:
     with broken(name):
+        if any(replayed(case) for case in CASES.glob("*.json")):
+            return
         for seed in range(1, 31):
             try:
                 run(seed, queries=25, moves=4, depths=(0, 0, 1))
