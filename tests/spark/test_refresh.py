@@ -49,9 +49,15 @@ def tables(deployment: Deployment, session: Session) -> Tables:
     return Tables(deployment, session)
 
 
+@pytest.fixture
+def shop(tables: Tables) -> Tables:
+    """Ten customers in two regions, two orders each."""
+    return opened(tables)
+
+
 @pytest.fixture(params=[True, False], ids=["feed", "no-feed"])
-def shop(tables: Tables, request: pytest.FixtureRequest) -> Tables:
-    """Ten customers in two regions, two orders each; with and without a change feed."""
+def any_shop(tables: Tables, request: pytest.FixtureRequest) -> Tables:
+    """The same with and without a change feed."""
     return opened(tables, feed=request.param)
 
 
@@ -221,34 +227,34 @@ def test_rows_stay_right_in(tables: Tables, name: str) -> None:
 # what happens to sources
 
 
-def test_rows_that_went_and_came_back_commit_nothing(shop: Tables) -> None:
-    shop.define("totals", TOTALS)
-    shop.define("on_top", "select total, count(*) as n from <totals> group by total")
-    shop.refreshed()
-    before = shop.commits("totals")
-    shop.delete("orders", "customer = 5")
-    shop.land("orders", (5, 5, 5), (15, 5, 15))
-    how = shop.refreshed("totals")
+def test_rows_that_went_and_came_back_commit_nothing(any_shop: Tables) -> None:
+    any_shop.define("totals", TOTALS)
+    any_shop.define("on_top", "select total, count(*) as n from <totals> group by total")
+    any_shop.refreshed()
+    before = any_shop.commits("totals")
+    any_shop.delete("orders", "customer = 5")
+    any_shop.land("orders", (5, 5, 5), (15, 5, 15))
+    how = any_shop.refreshed("totals")
     assert how.strategy == "no_data", how
-    shop.change("orders", "id = 3", amount="4")
-    shop.change("orders", "id = 13", amount="12")
-    how = shop.refreshed("totals")
+    any_shop.change("orders", "id = 3", amount="4")
+    any_shop.change("orders", "id = 13", amount="12")
+    how = any_shop.refreshed("totals")
     assert (how.strategy, how.keys, how.written) == ("affected_keys", 1, 0)
-    assert shop.commits("totals") == before
-    assert len(shop.deployment.tasks("on_top")) == 1
+    assert any_shop.commits("totals") == before
+    assert len(any_shop.deployment.tasks("on_top")) == 1
 
 
-def test_a_source_that_is_only_arranged_anew_costs_no_spark_job(shop: Tables) -> None:
-    shop.define("totals", TOTALS)
-    shop.refreshed()
-    shop.land("orders", (90, 3, 1))
-    shop.refreshed()
-    shop.table("orders").optimize.compact()
-    shop.vacuum("orders")
-    how = shop.refreshed()
+def test_a_source_that_is_only_arranged_anew_costs_no_spark_job(any_shop: Tables) -> None:
+    any_shop.define("totals", TOTALS)
+    any_shop.refreshed()
+    any_shop.land("orders", (90, 3, 1))
+    any_shop.refreshed()
+    any_shop.table("orders").optimize.compact()
+    any_shop.vacuum("orders")
+    how = any_shop.refreshed()
     assert (how.strategy, how.jobs) == ("no_data", 0), how
-    shop.land("orders", (91, 3, 1))
-    assert shop.refreshed().strategy == "affected_keys"
+    any_shop.land("orders", (91, 3, 1))
+    assert any_shop.refreshed().strategy == "affected_keys"
 
 
 def test_no_spark_is_started_where_nothing_changed(shop: Tables, tmp_path: Path) -> None:
@@ -263,17 +269,17 @@ def test_no_spark_is_started_where_nothing_changed(shop: Tables, tmp_path: Path)
     shop.newest("totals")
 
 
-def test_a_source_that_is_restored_or_overwritten_is_followed(shop: Tables) -> None:
-    shop.define("totals", TOTALS, refresh_strategy="affected_keys")
-    shop.refreshed()
-    version = shop.table("orders").version()
-    shop.delete("orders", "customer in (1, 2)")
-    shop.change("orders", "id = 5", customer="7")
-    shop.refreshed()
-    shop.table("orders").restore(version)
-    assert shop.refreshed().keys == 4
-    shop.overwrite("orders", *[(n, n % 10, n) for n in range(20) if n != 8], (90, 50, 1))
-    assert shop.refreshed().keys == 2
+def test_a_source_that_is_restored_or_overwritten_is_followed(any_shop: Tables) -> None:
+    any_shop.define("totals", TOTALS, refresh_strategy="affected_keys")
+    any_shop.refreshed()
+    version = any_shop.table("orders").version()
+    any_shop.delete("orders", "customer in (1, 2)")
+    any_shop.change("orders", "id = 5", customer="7")
+    any_shop.refreshed()
+    any_shop.table("orders").restore(version)
+    assert any_shop.refreshed().keys == 4
+    any_shop.overwrite("orders", *[(n, n % 10, n) for n in range(20) if n != 8], (90, 50, 1))
+    assert any_shop.refreshed().keys == 2
 
 
 def test_a_source_that_was_replaced_by_another_table_is_read_whole(shop: Tables) -> None:
@@ -294,15 +300,15 @@ def test_a_source_that_was_replaced_by_another_table_is_read_whole(shop: Tables)
     assert (how.strategy, how.code) == ("reinitialize", "TABLE_REPLACED")
 
 
-def test_changes_whose_files_are_gone_are_read_whole(shop: Tables) -> None:
-    shop.define("totals", TOTALS)
-    shop.refreshed()
-    shop.change("orders", "id = 5", customer="7")
-    shop.change("orders", "id = 6", customer="7")
-    shop.vacuum("orders")
-    for file in Path(shop.at("orders")).glob("_change_data/*"):
+def test_changes_whose_files_are_gone_are_read_whole(any_shop: Tables) -> None:
+    any_shop.define("totals", TOTALS)
+    any_shop.refreshed()
+    any_shop.change("orders", "id = 5", customer="7")
+    any_shop.change("orders", "id = 6", customer="7")
+    any_shop.vacuum("orders")
+    for file in Path(any_shop.at("orders")).glob("_change_data/*"):
         file.unlink()
-    how = shop.refreshed()
+    how = any_shop.refreshed()
     assert (how.strategy, how.code) == ("reinitialize", "HISTORY_EXPIRED"), how
 
 
@@ -333,17 +339,19 @@ def test_an_old_state_that_is_gone_is_not_asked_for(tables: Tables) -> None:
     assert (how.strategy, how.code) == ("reinitialize", "HISTORY_EXPIRED"), how
 
 
-def test_a_new_column_is_there_where_all_are_selected(shop: Tables) -> None:
-    shop.define("all_of_it", "select * from [orders] where customer < 5")
-    shop.define("totals", TOTALS)
-    shop.refreshed()
-    shop.schemas["orders"] = shop.schemas["orders"].append(pa.field("note", pa.string()))
-    write_deltalake(shop.at("orders"), shop.rows("orders", [(90, 3, 1, "new")]), mode="append", schema_mode="merge")
-    shop.refreshed()
-    assert shop.how("totals").strategy == "affected_keys"
-    assert "note" in shop.stored("all_of_it").column_names
-    shop.change("orders", "id = 3", note="'later'")
-    shop.refreshed()
+def test_a_new_column_is_there_where_all_are_selected(any_shop: Tables) -> None:
+    any_shop.define("all_of_it", "select * from [orders] where customer < 5")
+    any_shop.define("totals", TOTALS)
+    any_shop.refreshed()
+    any_shop.schemas["orders"] = any_shop.schemas["orders"].append(pa.field("note", pa.string()))
+    write_deltalake(
+        any_shop.at("orders"), any_shop.rows("orders", [(90, 3, 1, "new")]), mode="append", schema_mode="merge"
+    )
+    any_shop.refreshed()
+    assert any_shop.how("totals").strategy == "affected_keys"
+    assert "note" in any_shop.stored("all_of_it").column_names
+    any_shop.change("orders", "id = 3", note="'later'")
+    any_shop.refreshed()
 
 
 def test_a_column_of_another_type_is_left_to_its_author(shop: Tables) -> None:
@@ -436,6 +444,33 @@ def test_time_alone_takes_rows_away(tables: Tables) -> None:
     assert tables.visible("last") != before
     tables.deployment.move_clock(3701)
     assert tables.refreshed().strategy == "no_data"
+
+
+def test_what_reads_the_clock_takes_over_when_it_is_rebuilt(tables: Tables) -> None:
+    tables.source("events", {"at": "timestamp", "kind": "int"}, **FEED)
+    now = datetime.now(UTC)
+    tables.land("events", *[(now - timedelta(minutes=n * 30), n % 3) for n in range(24)])
+    tables.define("last", "select kind from [events] where at >= now() - interval 6 hours")
+    tables.define("on_top", "select kind, count(*) as n from <last> group by kind")
+    tables.refreshed()
+    tables.define("last", "select kind, 1 as one from [events] where at >= now() - interval 2 hours")
+    tables.refreshed()
+    tables.deployment.move_clock(3700)
+    tables.refreshed()
+    assert tables.how("on_top").code != "NEVER_BUILT"
+
+
+def test_a_rebuild_that_fails_leaves_the_old_table_in_place(shop: Tables) -> None:
+    shop.define("totals", TOTALS)
+    shop.define("on_top", "select total, count(*) as n from <totals> group by total")
+    shop.refreshed()
+    kept = shop.visible("totals"), shop.visible("on_top")
+    shop.define("totals", "select cast(concat('x', customer) as int) as customer, 1 as total from [orders]")
+    assert shop.run().failed
+    assert (shop.visible("totals"), shop.visible("on_top")) == kept
+    shop.define("totals", TOTALS.replace("count(*)", "count(*) + 1"))
+    shop.refreshed()
+    assert shop.visible("totals") != kept[0]
 
 
 # keys of all types, and the files that can hold them
@@ -565,36 +600,40 @@ def test_a_rerun_computes_all_rows_once(shop: Tables) -> None:
 SHAPES = ("an aggregate of an aggregate", "a full join", "duplicates in a projection", "window partitions that overlap")
 
 
-def test_every_strategy_gives_the_same_rows_and_it_is_all_the_same_how_often(shop: Tables) -> None:
+def test_every_strategy_gives_the_same_rows_and_it_is_all_the_same_how_often(any_shop: Tables) -> None:
     ways = ("auto", "full", "affected_keys", "incremental")
     for number, shape in enumerate(SHAPES):
         query = CASES[shape][0]
-        shop.define(f"m{number}", query, refresh_strategy=ways[number])
-        shop.define(f"m{number}_full", query, refresh_strategy="full")
-        shop.define(f"m{number}_late", query, refresh_strategy=ways[-number - 1], target_lag="manual")
+        any_shop.define(f"m{number}", query, refresh_strategy=ways[number])
+        any_shop.define(f"m{number}_full", query, refresh_strategy="full")
+        any_shop.define(f"m{number}_late", query, refresh_strategy=ways[-number - 1], target_lag="manual")
     late = [f"m{number}_late" for number in range(len(SHAPES))]
-    assert not shop.run().failed
-    assert not shop.run(*late).failed
+    assert not any_shop.run().failed
+    assert not any_shop.run(*late).failed
     accepted: dict[str, list[int]] = {}
-    for change in (
-        lambda: (shop.delete("orders", "customer = 3"), shop.land("customers", (70, "AU"))),
-        lambda: (shop.change("orders", "id = 5", customer="70"), shop.land("orders", (90, None, 4), (91, 3, 1))),
-        lambda: (shop.change("orders", "id = 5", customer="5"), shop.delete("customers", "id = 70")),
-    ):
+    turns: tuple[Callable[[], object], ...] = (
+        lambda: (any_shop.delete("orders", "customer = 3"), any_shop.land("customers", (70, "AU"))),
+        lambda: (
+            any_shop.change("orders", "id = 5", customer="70"),
+            any_shop.land("orders", (90, None, 4), (91, 3, 1)),
+        ),
+        lambda: (any_shop.change("orders", "id = 5", customer="5"), any_shop.delete("customers", "id = 70")),
+    )
+    for change in turns:
         for number in range(len(SHAPES)):
-            snapshot = shop.deployment.current(f"m{number}").accepted_snapshot
+            snapshot = any_shop.deployment.current(f"m{number}").accepted_snapshot
             accepted.setdefault(f"m{number}", []).append(snapshot or 0)
         change()
-        assert not shop.run().failed
-    assert not shop.run(*late).failed
-    shop.check()
+        assert not any_shop.run().failed
+    assert not any_shop.run(*late).failed
+    any_shop.check()
     for number in range(len(SHAPES)):
-        rows = shop.visible(f"m{number}")
-        assert rows == shop.visible(f"m{number}_full") == shop.visible(f"m{number}_late")
+        rows = any_shop.visible(f"m{number}")
+        assert rows == any_shop.visible(f"m{number}_full") == any_shop.visible(f"m{number}_late")
     for model, snapshots in accepted.items():
-        last = shop.deployment.current(model).accepted_snapshot or 0
+        last = any_shop.deployment.current(model).accepted_snapshot or 0
         for before, after in combinations([*snapshots, last], 2):
-            assert shop.told(model, before, after) == shop.differ(model, before, after), (model, before, after)
+            assert any_shop.told(model, before, after) == any_shop.differ(model, before, after), (model, before, after)
 
 
 def test_only_files_that_can_hold_a_key_are_read_and_written(hundred: Tables) -> None:
@@ -915,7 +954,8 @@ def test_control_a_parent_is_not_read_at_another_snapshot_than_its_inputs(
 def applied(tables: Tables, name: str, old: tuple[Row, ...], new: tuple[Row, ...], chance: Random) -> None:
     """From one state of a source to the next, in one commit or in several."""
     if chance.random() < 0.3 or old == new:
-        return tables.overwrite(name, *new)
+        tables.overwrite(name, *new)
+        return
     was, now = Counter(old), Counter(new)
     gone = [row for row in was if was[row] > now[row]]
     for row in gone:
@@ -924,7 +964,6 @@ def applied(tables: Tables, name: str, old: tuple[Row, ...], new: tuple[Row, ...
     for part in (came[::2], came[1::2]):
         if part:
             tables.land(name, *part)
-    return None
 
 
 def _equals(column: str, value: object) -> str:
