@@ -95,18 +95,22 @@ class Tables:
         schema = self.schemas[name]
         return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
 
-    def land(self, name: str, *rows: Row) -> None:
+    def land(self, name: str, *rows: Row) -> Tables:
         """One commit with these rows."""
         write_deltalake(self.at(name), self.rows(name, rows), mode="append")
+        return self
 
-    def overwrite(self, name: str, *rows: Row) -> None:
+    def overwrite(self, name: str, *rows: Row) -> Tables:
         write_deltalake(self.at(name), self.rows(name, rows), mode="overwrite")
+        return self
 
-    def change(self, name: str, predicate: str | None = None, **updates: str) -> None:
+    def change(self, name: str, predicate: str | None = None, **updates: str) -> Tables:
         self.table(name).update(updates=updates, predicate=predicate)
+        return self
 
-    def delete(self, name: str, predicate: str | None = None) -> None:
+    def delete(self, name: str, predicate: str | None = None) -> Tables:
         self.table(name).delete(predicate)
+        return self
 
     def vacuum(self, name: str) -> None:
         """Every file that the newest snapshot does not need is gone."""

@@ -257,7 +257,7 @@ class _Refreshing:
         schema = plain_schema(stored.schema_json)
         here = through_parquet(self.spark, job.location, schema, touched)
         held = self.spark.table(KEYS)
-        equal = [here[name].eqNullSafe(held[f"key_{number}"]) for number, name in enumerate(program.key)]
+        equal = [here[quoted(name)].eqNullSafe(held[f"key_{number}"]) for number, name in enumerate(program.key)]
         match = reduce(lambda a, b: a & b, equal) if equal else None
         # the one row of an aggregate without groups has the empty key
         parts = (
@@ -285,7 +285,9 @@ class _Refreshing:
         job, stored = self.job, self.stored
         if stored is None or not job.deduplicate or _rows(live) != after.rows:
             return True
-        before = None if job.asked else job.digests.get(WHOLE)
+        # what was accepted may not be what lies there
+        trusted = not job.asked and job.before is not None and job.before.snapshot == stored.version
+        before = job.digests.get(WHOLE) if trusted else None
         return (self._stored_digest(stored) if before is None else before) != after
 
     def _stored_digest(self, stored: TableSnapshot) -> Digest:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from penstock.planner.dynamic.lag import due_at
-from penstock.planner.dynamic.snapshots import Held, same_snapshot
+from penstock.planner.dynamic.snapshots import Held, same_snapshot, same_table
 from penstock.planner.readiness.observation import ReadinessCheck, Wait
 from penstock.values.models import DynamicModel
 from penstock.values.tasks import WHOLE, Frontier, Order, Pin
@@ -59,6 +59,15 @@ def changed_inputs(seen: RefreshObservation) -> tuple[str, ...]:
     )
 
 
+def rebuilt(seen: RefreshObservation) -> bool:
+    """Whether a table that is built anew may take the place of the old one: it holds rows of the inputs of now."""
+    if seen.made_from is None:
+        return False
+    now = {} if isinstance(seen.snapshots, Held) else seen.snapshots
+    pairs = [(seen.made_from.get(dependency.model), now.get(dependency.model)) for dependency in seen.model.inputs]
+    return all(read is not None and (pin is None or same_table(read, pin)) for read, pin in pairs)
+
+
 def refresh(seen: RefreshObservation, asked_at: datetime | None = None) -> Order | Wait:
     """The order to refresh it, or why it waits. `asked_at`: a person wants it as fresh as it can be since then."""
     name = seen.model.name
@@ -102,7 +111,7 @@ def _check(seen: RefreshObservation, name: str) -> ReadinessCheck:
         return ReadinessCheck(name, "snapshot", _words(read), False, seen.snapshots.reason)
     if same_snapshot(read, now):
         return ReadinessCheck(name, "snapshot", _words(now), True, "not changed since it was read")
-    if now is not None and (read.table_id, read.generation) != (now.table_id, now.generation):
+    if now is not None and not same_table(read, now):
         return ReadinessCheck(name, "snapshot", _words(now), True, "another table stands in its place")
     return ReadinessCheck(name, "snapshot", _words(now), True, f"changed since {_words(read)} was read")
 

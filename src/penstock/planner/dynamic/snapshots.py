@@ -110,18 +110,19 @@ def same_snapshot(pin: Pin | None, other: Pin | None) -> bool:
     """Whether both show the same rows: the same snapshot of the same table."""
     if pin is None or other is None:
         return pin is other
-    return _table(pin) == _table(other) and pin.snapshot == other.snapshot
+    return same_table(pin, other) and pin.snapshot == other.snapshot
 
 
-def _table(pin: Pin) -> tuple[str | None, str | None]:
-    return pin.table_id, pin.generation
+def same_table(pin: Pin, other: Pin) -> bool:
+    """Whether both are of the same build of the same table, at any snapshots."""
+    return (pin.table_id, pin.generation) == (other.table_id, other.generation)
 
 
 def _is_behind(pin: Pin | None, other: Pin | None) -> bool:
     """Whether `pin` is an older snapshot of the same table."""
     if pin is None or other is None or pin.snapshot is None or other.snapshot is None:
         return False
-    return _table(pin) == _table(other) and pin.snapshot < other.snapshot
+    return same_table(pin, other) and pin.snapshot < other.snapshot
 
 
 def _order(pin: Pin) -> int:

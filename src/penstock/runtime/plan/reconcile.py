@@ -10,11 +10,10 @@ from typing import assert_never
 from penstock.engine.values.job import Step
 from penstock.errors import ConflictError
 from penstock.planner.change.consumers import affected
-from penstock.planner.dynamic.refresh import refresh
+from penstock.planner.dynamic.refresh import rebuilt
 from penstock.planner.observations import Observations
 from penstock.planner.policy.breaker import tries_again
 from penstock.planner.readiness.lanes import repairable
-from penstock.planner.readiness.observation import Wait
 from penstock.planner.readiness.ready import ready
 from penstock.runtime.place.table_resolver import TableResolver
 from penstock.runtime.place.workspace import no_step
@@ -109,10 +108,12 @@ def _complete(observations: Observations, name: str) -> bool:
     """Whether a rebuilt generation holds what the old one can still hold; one that cannot be compared does not."""
     try:
         model = observations.graph.models[name]
-        if not isinstance(model, IntervalModel):
-            return isinstance(refresh(observations.refresh(model)), Wait) if isinstance(model, DynamicModel) else True
-        seen = observations.observation(model)
         old = observations.view.current.get(name)
+        if isinstance(model, DynamicModel):
+            return rebuilt(observations.refresh(model)) or not (old and old.covered)
+        if not isinstance(model, IntervalModel):
+            return True
+        seen = observations.observation(model)
         if old and old.covered and seen.starving:  # nothing to build it from is no reason to serve nothing
             return False
         return not repairable(seen) and not (old and (old.covered & ready(seen)) - seen.covered)
