@@ -23,7 +23,10 @@ STORY = (
     ("A client that was cut off delivers what it saw hours ago.", "python scripts/late_rows.py"),
     ("Only what those rows are part of is computed again, model by model.", "penstock run"),
     ("Why was that minute computed again?", "penstock explain beacon.block_propagation --at 2026-01-01T02:12"),
-    ("And of the table by validator, only the 13 that those rows belong to.", "penstock tasks validator_stats --history"),
+    (
+        "And of the table by validator, only the 13 that those rows belong to.",
+        "penstock tasks validator_stats --history",
+    ),
     ("Recompute everything from scratch and compare it with what is stored.", "penstock verify"),
     ("And once more: nothing has changed, so Spark does not even start.", "penstock run"),
 )
