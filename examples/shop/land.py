@@ -16,21 +16,11 @@ ORDERS, CUSTOMERS, PRODUCTS = 4000, 400, 20
 SEGMENTS = ("consumer", "business", "school", "club", "reseller")
 COUNTRIES = ("NO", "SE", "DK", "FI", "IS", "DE")
 CATEGORIES = ("books", "games", "garden", "kitchen")
-MOVED, RENAMED = 1234, 42
+NEW, MOVED, RENAMED = 5, 1234, 42
 
 
 def begin() -> None:
-    orders = range(ORDERS)
-    _write(
-        "orders",
-        {
-            "order_id": pa.array(orders, pa.int64()),
-            "customer_id": pa.array([number * 7 % CUSTOMERS for number in orders], pa.int64()),
-            "product_id": pa.array([number * 3 % PRODUCTS for number in orders], pa.int64()),
-            "ordered_at": pa.array([BEGIN + timedelta(minutes=number) for number in orders], pa.timestamp("us", "UTC")),
-            "amount": pa.array([number % 90 + 10 for number in orders], pa.int64()),
-        },
-    )
+    _write_orders(range(ORDERS))
     customers = range(CUSTOMERS)
     _write(
         "customers",
@@ -51,6 +41,12 @@ def begin() -> None:
         },
     )
     print(f"{ORDERS} orders, {CUSTOMERS} customers, {PRODUCTS} products")
+
+
+def more() -> None:
+    """New rows and nothing else: one order each of five customers."""
+    _write_orders(range(ORDERS, ORDERS + NEW))
+    print(f"{NEW} new orders")
 
 
 def move() -> None:
@@ -75,6 +71,20 @@ def compact() -> None:
     print("the same orders are in other files now")
 
 
+def _write_orders(numbers: range) -> None:
+    moments = [BEGIN + timedelta(minutes=number) for number in numbers]
+    _write(
+        "orders",
+        {
+            "order_id": pa.array(numbers, pa.int64()),
+            "customer_id": pa.array([number * 7 % CUSTOMERS for number in numbers], pa.int64()),
+            "product_id": pa.array([number * 3 % PRODUCTS for number in numbers], pa.int64()),
+            "ordered_at": pa.array(moments, pa.timestamp("us", "UTC")),
+            "amount": pa.array([number % 90 + 10 for number in numbers], pa.int64()),
+        },
+    )
+
+
 def _write(name: str, columns: Mapping[str, pa.Array]) -> None:
     write_deltalake(str(LANDING / name), pa.table(dict(columns)), mode="append")
 
@@ -87,7 +97,7 @@ def _table(name: str) -> DeltaTable:
     return DeltaTable(str(LANDING / name))
 
 
-STEPS: Mapping[str, Callable[[], None]] = {step.__name__: step for step in (begin, move, rename, prices, compact)}
+STEPS: Mapping[str, Callable[[], None]] = {step.__name__: step for step in (begin, more, move, rename, prices, compact)}
 
 
 def main() -> None:

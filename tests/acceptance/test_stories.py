@@ -124,6 +124,7 @@ def test_a_late_row_is_one_repair_of_its_hour_and_its_day(story_of: Callable[[st
 def test_a_shop_computes_the_keys_that_changed(story_of: Callable[[str], Story]) -> None:
     story = story_of("shop")
     story.tell("Build")
+    story.tell("New orders")
     story.tell("An order moves")
     assert story.keys() == {
         "shop.customer_metrics": 2,

@@ -157,6 +157,18 @@ def test_a_changed_source_is_followed_when_the_lag_ends_and_not_before(trial: Tr
     assert trial.orders() == 0
 
 
+def test_a_scheduler_wakes_up_when_a_refresh_is_due(trial: Trial) -> None:
+    trial.orders()
+    trial.refresh()
+    trial.land(10)
+    trial.scheduler.round()
+    due = trial.scheduler._refresh_at
+    assert due is not None
+    assert (due - trial.now).total_seconds() == pytest.approx(LAG, abs=30)
+    trial.deployment.move_clock((due - trial.now).total_seconds() - 0.5)
+    assert trial.scheduler.round() <= 0.5
+
+
 @pytest.mark.parametrize("trial", ["on_upstream"], indirect=True)
 def test_a_table_that_follows_its_inputs_is_ordered_by_the_round_that_sees_the_commit(trial: Trial) -> None:
     trial.orders()

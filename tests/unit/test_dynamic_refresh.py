@@ -14,6 +14,7 @@ from penstock.planner.dynamic.refresh import (
     recheck_refresh,
     refresh,
     refresh_checks,
+    waits_until,
 )
 from penstock.planner.dynamic.snapshots import Held
 from penstock.planner.dynamic.strategy import SMALL_BYTES, Sizes, by_keys_or_full
@@ -51,6 +52,15 @@ def test_a_changed_input_is_a_reason_once_the_rows_are_as_old_as_they_may_be() -
 def test_until_then_it_waits_and_says_until_when() -> None:
     seen = observed(snapshots=pins(orders=6), fresh=NOON - timedelta(seconds=100), takes_seconds=20.0)
     assert waits(seen) == "orders changed; its target lag lets it wait until 2026-01-01 12:03:00"
+
+
+def test_only_a_table_that_waits_for_its_lag_has_a_moment_at_which_it_is_due() -> None:
+    waiting = observed(snapshots=pins(orders=6), fresh=NOON - timedelta(seconds=100))
+    assert waits_until(waiting) == NOON + timedelta(seconds=200)
+    assert waits_until(observed()) is None
+    assert waits_until(observed(**CHANGED)) is None
+    assert waits_until(observed(snapshots=pins(orders=6), paused=True)) is None
+    assert waits_until(observed(snapshots=pins(orders=6), target_lag=None)) is None
 
 
 def test_it_begins_as_much_earlier_as_its_refreshes_take() -> None:

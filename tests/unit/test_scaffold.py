@@ -59,7 +59,8 @@ def test_both_projects_load_without_errors_or_warnings(tmp_path: Path, demo: boo
     assert project.warnings == ()
     assert len(project.graph.built) == models
     assert len(project.graph.models) == sources + models
-    assert {model.axis for model in (*project.graph.sources, *project.graph.interval_models)} == {"second"}
+    assert {source.axis for source in project.graph.sources} == {"second"}
+    assert {model.axis for model in project.graph.interval_models} == {"second"}
 
 
 @pytest.mark.usefixtures("without_data")

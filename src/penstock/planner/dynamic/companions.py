@@ -16,6 +16,8 @@ class Companions:
     """By dynamic table: those that it is made from, directly or not."""
     below: Mapping[str, frozenset[str]]
     """By dynamic table: those that are made from it."""
+    readers: Mapping[str, tuple[str, ...]]
+    """By dynamic table: those that read it themselves."""
     of: Mapping[str, frozenset[str]]
     """By dynamic table: those with a common input and a common consumer that it neither reads nor is read by."""
 
@@ -23,9 +25,13 @@ class Companions:
 def companions(graph: Graph) -> Companions:
     above: dict[str, frozenset[str]] = {}
     inputs: dict[str, frozenset[str]] = {}
+    readers: dict[str, list[str]] = {}
     for model in graph.dynamic_models:
         parents = graph.parents(model.name)
         own = [name for name in parents if isinstance(graph.models[name], DynamicModel)]
+        readers[model.name] = []
+        for name in own:
+            readers[name].append(model.name)
         above[model.name] = frozenset(own).union(*(above[name] for name in own))
         inputs[model.name] = frozenset(parents).union(*(inputs[name] for name in own))
     below: dict[str, set[str]] = {name: set() for name in above}
@@ -36,4 +42,9 @@ def companions(graph: Graph) -> Companions:
     for name, tables in above.items():
         beside = {table for consumer in below[name] for table in above[consumer]} - tables - below[name] - {name}
         of[name] = frozenset(table for table in beside if inputs[name] & inputs[table])
-    return Companions(above, {name: frozenset(tables) for name, tables in below.items()}, of)
+    return Companions(
+        above,
+        {name: frozenset(tables) for name, tables in below.items()},
+        {name: tuple(tables) for name, tables in readers.items()},
+        of,
+    )

@@ -16,15 +16,15 @@ def target_lags(graph: Graph) -> Mapping[str, int | None]:
     Whoever reads a table needs it fresh: with a shorter lag of its own it is refreshed as often. Companions do not go
     on before each other, so the shortest lag is that of all of them.
     """
-    beside = companions(graph).of
+    related = companions(graph)
     lags: dict[str, int | None] = {}
     settled = False
     while not settled:
         before = dict(lags)
         for model in reversed(graph.dynamic_models):
-            wanted = _shortest(lags, graph.children(model.name))
+            wanted = _shortest(lags, related.readers[model.name])
             lag = _target(model, wanted)
-            also = _shortest(lags, beside[model.name])
+            also = _shortest(lags, related.of[model.name])
             lags[model.name] = lag if lag is None or also is None else min(lag, also)
         settled = lags == before
     return lags
@@ -35,11 +35,12 @@ def leads(graph: Graph, lags: Mapping[str, int | None], takes: Mapping[str, floa
 
     After it come those of its consumers, which have to be done before their own lags end. `takes`: how long each lasts.
     """
+    readers = companions(graph).readers
     begins: dict[str, float] = {}
     leads: dict[str, float] = {}
     for model in reversed(graph.dynamic_models):
         lag, seconds = lags[model.name], takes.get(model.name, 0.0)
-        consumers = [begins[child] for child in graph.children(model.name) if child in begins]
+        consumers = [begins[child] for child in readers[model.name] if child in begins]
         if lag is None:
             leads[model.name] = seconds
             continue

@@ -80,11 +80,20 @@ def refresh(seen: RefreshObservation, asked_at: datetime | None = None) -> Order
     if asked_at is None and not seen.asked and (seen.made_from is not None or seen.model.by_hand):
         if seen.target_lag is None:
             return Wait(name, f"{reason}, but it is refreshed only when asked for: penstock run {name}", "refresh")
-        due = due_at(seen.fresh, seen.target_lag, seen.takes_seconds)
-        if due is not None and due > seen.now:
-            return Wait(name, f"{reason}; its target lag lets it wait until {_utc(due)}", "refresh")
+        until = due_at(seen.fresh, seen.target_lag, seen.takes_seconds)
+        if until is not None and until > seen.now:
+            return Wait(name, f"{reason}; its target lag lets it wait until {_utc(until)}", "refresh")
     choices = tuple(dependency.model for dependency in seen.model.inputs)
     return Order(name, "refresh", (WHOLE,), choices, reason)
+
+
+def waits_until(seen: RefreshObservation) -> datetime | None:
+    """When it is to be refreshed at the latest; None: it does not wait for that moment."""
+    if seen.target_lag is None or not isinstance(refresh(seen), Wait):
+        return None
+    if _obstacle(seen) is not None or _reason(seen, None) is None:
+        return None
+    return due_at(seen.fresh, seen.target_lag, seen.takes_seconds)
 
 
 def recheck_refresh(seen: RefreshObservation) -> Frontier | Wait:

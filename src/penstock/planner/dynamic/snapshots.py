@@ -98,8 +98,8 @@ class Snapshots:
 
     def _moves(self, table: str, name: str) -> bool:
         """Whether it will read a newer snapshot of that input by itself, through its dynamic parents too."""
-        parents = [parent for parent in self.graph.parents(table) if name in self.made_from.get(parent, {})]
-        return table in self.going and all(self._moves(parent, name) for parent in parents)
+        through = [above for above in self._companions.above[table] if name in self.made_from.get(above, {})]
+        return table in self.going and self.going >= frozenset(through)
 
     @cached_property
     def _companions(self) -> Companions:

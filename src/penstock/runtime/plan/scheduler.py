@@ -11,7 +11,7 @@ from typing import Protocol, assert_never
 
 from penstock.engine.values.job import Step
 from penstock.errors import ConflictError, PenstockError, StateError
-from penstock.planner.dynamic.refresh import refresh
+from penstock.planner.dynamic.refresh import refresh, waits_until
 from penstock.planner.observations import Observations
 from penstock.planner.policy.triggers import Due, Triggers
 from penstock.planner.policy.watching import gathered_at
@@ -75,6 +75,8 @@ class Scheduler:
     _forward_at: dict[str, datetime] = field(default_factory=dict)
     _repaired_at: dict[str, datetime] = field(default_factory=dict)
     """By model: when that lane was last ordered."""
+    _refresh_at: datetime | None = None
+    """When the target lag of the first dynamic table that waits for that makes it due."""
     _idle: dict[str, tuple[Observation, set[Lane]]] = field(default_factory=dict)
     """By model: what was seen, and which lanes were asked, when nothing was ordered. Plans follow from that alone."""
     _audited: datetime | None = None
@@ -156,8 +158,9 @@ class Scheduler:
                 orders += self._contained_orders(
                     model.name, partial(self._orders, resolver, observations, model, lanes)
                 )
+        self._refresh_at = None
         for dynamic in resolver.graph.dynamic_models:
-            orders += self._contained_orders(dynamic.name, partial(_refreshes, observations, dynamic))
+            orders += self._contained_orders(dynamic.name, partial(self._refreshes, observations, dynamic))
         if not orders and not slots:
             return
         self.step("ordered")
@@ -220,6 +223,14 @@ class Scheduler:
                 times[name] = view.at
         yield from orders
 
+    def _refreshes(self, observations: Observations, model: DynamicModel) -> list[Order]:
+        seen = observations.refresh(model)
+        decision = refresh(seen)
+        due = waits_until(seen)
+        if due is not None and (self._refresh_at is None or due < self._refresh_at):
+            self._refresh_at = due
+        return [decision] if isinstance(decision, Order) else []
+
     def _gathers(self, resolver: TableResolver, view: StateView, name: str, repairs: IntervalSet) -> float:
         """How long repairs wait: what changes once often changes again, unless a person or a parent asks."""
         reopened = self.state.reopenings.since(view.working[name].no, repairs)
@@ -260,12 +271,8 @@ class Scheduler:
         waits = [LONGEST_PAUSE_SECONDS, self._triggers.seconds_to_sweep(view.at, settings.sweep_seconds)]
         working = self._auditing is not None and not self._audit_waits
         later = [0.0] if working else [self._later_seconds] if self._later else []
-        return max(min([*waits, *slots, *looks, *later]), 0.0)
-
-
-def _refreshes(observations: Observations, model: DynamicModel) -> list[Order]:
-    decision = refresh(observations.refresh(model))
-    return [decision] if isinstance(decision, Order) else []
+        refreshes = [(self._refresh_at - view.at).total_seconds()] if self._refresh_at is not None else []
+        return max(min([*waits, *slots, *looks, *later, *refreshes]), 0.0)
 
 
 def _passed(last: datetime | None, now: datetime, seconds: float) -> bool:
