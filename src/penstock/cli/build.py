@@ -154,6 +154,7 @@ def query(options: Options, sql: str, limit: int, timeout: int) -> None:
 def verify(options: Options, models: tuple[str, ...], start: str | None, end: str | None) -> None:
     from penstock.answers.verify import verify as check
     from penstock.runtime.place.workspace import open_workspace
+    from penstock.values.models import IntervalModel
 
     with open_workspace(root_of(options), options.environ, target=options.target, config=options.config) as workspace:
         chosen = workspace.built(models)
@@ -179,7 +180,8 @@ def verify(options: Options, models: tuple[str, ...], start: str | None, end: st
                 for v in verified.models
             ),
         )
-        keeping = {model.name for model in chosen if model.unique_key and model.on_retract == "keep"}
+        appending = (model for model in chosen if isinstance(model, IntervalModel) and model.unique_key)
+        keeping = {model.name for model in appending if model.on_retract == "keep"}
         for verification in verified.models:
             if verification.strays:
                 show.line(f"  {verification.name}: {show.count(verification.strays, 'row')} outside the covered ranges")

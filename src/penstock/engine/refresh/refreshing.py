@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, assert_never
 
+from pyarrow.fs import FileType
+
 from penstock.engine.log.snapshot import snapshot
-from penstock.engine.log.storage import Storage
+from penstock.engine.log.storage import Storage, place
 from penstock.engine.refresh.change_views import ChangeViews, rows_as_view
 from penstock.engine.refresh.changed_rows import FewRows
 from penstock.engine.refresh.changes import ByKeys, Everything, Nothing, plan_refresh
@@ -63,8 +65,7 @@ def refresh(session: Session, job: RefreshJob, step: Step, storage: Storage | No
             case Everything(choice, program):
                 staged = refreshing.everything(choice, program)
             case ByKeys():
-                only = _only_added(plan, job, stored)
-                staged = refreshing.by_keys(plan) if only is None else refreshing.appended(plan, *only)
+                staged = refreshing.changed(plan)
             case _:
                 assert_never(plan)
         reader = Reader(attempt.spark, storage)
@@ -134,6 +135,36 @@ class _Refreshing:
         live = () if stored is None else stored.files
         changed = self._differs(after, live)
         return self._staged(choice, schema, files=files, replaced=live, after=after, rows=after.rows, changed=changed)
+
+    def changed(self, plan: ByKeys) -> Staged:
+        """What follows from the rows that changed; everything, where Spark cannot run the programs for that.
+
+        They look at rows that the query itself may filter out before it computes with them.
+        """
+        from pyspark.errors import (
+            AnalysisException,
+            ArithmeticException,
+            ArrayIndexOutOfBoundsException,
+            DateTimeException,
+            NumberFormatException,
+            SparkRuntimeException,
+        )
+
+        only = _only_added(plan, self.job, self.stored)
+        try:
+            return self.by_keys(plan) if only is None else self.appended(plan, *only)
+        except (
+            AnalysisException,
+            ArithmeticException,
+            ArrayIndexOutOfBoundsException,
+            DateTimeException,
+            NumberFormatException,
+            SparkRuntimeException,
+        ) as error:
+            said = str(error).splitlines()[0][:200]
+            choice = self._permitted(Choice("full", "PROGRAM_FAILED", f"Spark cannot follow the changed rows: {said}"))
+            self.keys = None
+            return self.everything(choice, plan.program)
 
     def appended(self, plan: ByKeys, view: str, change: FewRows) -> Staged:
         """The rows that follow from rows that came to one input; none of those that are stored is touched."""
@@ -326,9 +357,22 @@ class _Refreshing:
         return spread.sortWithinPartitions(*names)
 
     def _write(self, rows: DataFrame) -> tuple[StagedFile, ...]:
-        files = written((rows,), self.job, f"{self.job.task}/{self.job.attempt}", self.storage)
+        files = written((rows,), self.job, self._folder(), self.storage)
         self.step("written")
         return files
+
+    def _folder(self) -> str:
+        """One that is not there yet: an attempt may write more than once, and every file in it counts."""
+        first = folder = f"{self.job.task}/{self.job.attempt}"
+        number = 0
+        while self._is_there(folder):
+            number += 1
+            folder = f"{first}-{number}"
+        return folder
+
+    def _is_there(self, folder: str) -> bool:
+        filesystem, inside = place(self.job.location, folder, self.storage)
+        return bool(filesystem.get_file_info(inside).type != FileType.NotFound)
 
     def _staged(
         self,
