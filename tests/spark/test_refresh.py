@@ -601,40 +601,40 @@ def test_a_rerun_computes_all_rows_once(shop: Tables) -> None:
 SHAPES = ("an aggregate of an aggregate", "a full join", "duplicates in a projection", "window partitions that overlap")
 
 
-def test_every_strategy_gives_the_same_rows_and_it_is_all_the_same_how_often(any_shop: Tables) -> None:
+def test_every_strategy_gives_the_same_rows_and_it_is_all_the_same_how_often(shop: Tables) -> None:
     ways = ("auto", "full", "affected_keys", "incremental")
     for number, shape in enumerate(SHAPES):
         query = CASES[shape][0]
-        any_shop.define(f"m{number}", query, refresh_strategy=ways[number])
-        any_shop.define(f"m{number}_full", query, refresh_strategy="full")
-        any_shop.define(f"m{number}_late", query, refresh_strategy=ways[-number - 1], target_lag="manual")
+        shop.define(f"m{number}", query, refresh_strategy=ways[number])
+        shop.define(f"m{number}_full", query, refresh_strategy="full")
+        shop.define(f"m{number}_late", query, refresh_strategy=ways[-number - 1], target_lag="manual")
     late = [f"m{number}_late" for number in range(len(SHAPES))]
-    assert not any_shop.run().failed
-    assert not any_shop.run(*late).failed
+    assert not shop.run().failed
+    assert not shop.run(*late).failed
     accepted: dict[str, list[int]] = {}
     turns: tuple[Callable[[], object], ...] = (
-        lambda: (any_shop.delete("orders", "customer = 3"), any_shop.land("customers", (70, "AU"))),
+        lambda: (shop.delete("orders", "customer = 3"), shop.land("customers", (70, "AU"))),
         lambda: (
-            any_shop.change("orders", "id = 5", customer="70"),
-            any_shop.land("orders", (90, None, 4), (91, 3, 1)),
+            shop.change("orders", "id = 5", customer="70"),
+            shop.land("orders", (90, None, 4), (91, 3, 1)),
         ),
-        lambda: (any_shop.change("orders", "id = 5", customer="5"), any_shop.delete("customers", "id = 70")),
+        lambda: (shop.change("orders", "id = 5", customer="5"), shop.delete("customers", "id = 70")),
     )
     for change in turns:
         for number in range(len(SHAPES)):
-            snapshot = any_shop.deployment.current(f"m{number}").accepted_snapshot
+            snapshot = shop.deployment.current(f"m{number}").accepted_snapshot
             accepted.setdefault(f"m{number}", []).append(snapshot or 0)
         change()
-        assert not any_shop.run().failed
-    assert not any_shop.run(*late).failed
-    any_shop.check()
+        assert not shop.run().failed
+    assert not shop.run(*late).failed
+    shop.check()
     for number in range(len(SHAPES)):
-        rows = any_shop.visible(f"m{number}")
-        assert rows == any_shop.visible(f"m{number}_full") == any_shop.visible(f"m{number}_late")
+        rows = shop.visible(f"m{number}")
+        assert rows == shop.visible(f"m{number}_full") == shop.visible(f"m{number}_late")
     for model, snapshots in accepted.items():
-        last = any_shop.deployment.current(model).accepted_snapshot or 0
+        last = shop.deployment.current(model).accepted_snapshot or 0
         for before, after in combinations([*snapshots, last], 2):
-            assert any_shop.told(model, before, after) == any_shop.differ(model, before, after), (model, before, after)
+            assert shop.told(model, before, after) == shop.differ(model, before, after), (model, before, after)
 
 
 def test_only_files_that_can_hold_a_key_are_read_and_written(hundred: Tables) -> None:
