@@ -220,3 +220,14 @@ def test_rows_of_an_older_snapshot_are_of_the_moment_at_which_it_was_the_newest(
     assert seen.moment("orders", source_pin("orders", 5)) == AGO
     assert seen.moment("orders", source_pin("orders", 4)) == LONG_AGO
     assert seen.moment("orders", source_pin("orders", 3)) is None
+
+
+def test_an_input_without_a_log_may_have_changed_at_any_time() -> None:
+    unknown = {name: getattr(seen_source("orders", 5), name) for name in SourceRecord.__slots__} | {"snapshot": None}
+    made = refreshed("daily", orders=Pin("/landing/orders", None, "id of orders"))
+    of = one(sources={"orders": SourceRecord(**unknown)}, refreshed={"daily": made})
+    seen = of.refresh(daily(of))
+    assert (seen.timed, seen.fresh) == (True, LONG_AGO)
+    decision = refresh(seen)
+    assert isinstance(decision, Order)
+    assert decision.reason == "an input has no log that tells whether it changed"

@@ -84,13 +84,18 @@ class Observations:
             target_lag=self._target_lags[name],
             takes_seconds=self._leads[name],
             asked=generation is not None and bool(generation.stale),
-            timed=model.timed,
+            timed=self._changes_unseen(model),
             in_flight=bool(work.in_flight),
             failed=bool(work.dead),
             cancelled=bool(work.cancelled),
             paused=name in view.paused,
             suspended=_suspended(view.suspended.get(name)),
         )
+
+    def _changes_unseen(self, model: DynamicModel) -> bool:
+        """Whether its rows may change although no input has another snapshot: by the clock, or in files without log."""
+        pins = (self.current.get(name) for name in self.graph.parents(model.name))
+        return model.timed or any(pin is not None and pin.snapshot is None for pin in pins)
 
     def fresh(self, name: str) -> datetime | None:
         """The moment that the stored rows of a dynamic table are of: later, while no input has changed since."""
@@ -105,8 +110,8 @@ class Observations:
         model = self.graph.models[name]
         current = [self.current.get(parent) for parent in self.graph.parents(name)]
         read = [record.inputs.get(parent) for parent in self.graph.parents(name)]
-        timed = isinstance(model, DynamicModel) and model.timed
-        if timed or not all(same_snapshot(pin, now) for pin, now in zip(read, current, strict=True)):
+        unseen = isinstance(model, DynamicModel) and self._changes_unseen(model)
+        if unseen or not all(same_snapshot(pin, now) for pin, now in zip(read, current, strict=True)):
             return record.data_timestamp
         moments = [self.known_until(parent) for parent in self.graph.parents(name)]
         known = [moment for moment in moments if moment is not None]

@@ -34,7 +34,7 @@ class RefreshObservation:
     asked: bool = False
     """A rerun or an invalidation asks for all of it."""
     timed: bool = False
-    """Its query reads the clock, so that its rows change although no input does."""
+    """Its rows may change although no input has another snapshot: it reads the clock, or an input without a log."""
     in_flight: bool = False
     failed: bool = False
     cancelled: bool = False
@@ -159,5 +159,7 @@ def _reason(seen: RefreshObservation, asked_at: datetime | None) -> str | None:
     if changed:
         return f"{', '.join(changed)} changed"
     if seen.timed and (asked_at is None or seen.fresh is None or seen.fresh < asked_at):
-        return "its query depends on the time"
+        if seen.model.timed:
+            return "its query depends on the time"
+        return "an input has no log that tells whether it changed"
     return None
