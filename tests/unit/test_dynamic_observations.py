@@ -226,8 +226,8 @@ def test_an_input_without_a_log_may_have_changed_at_any_time() -> None:
     unknown = {name: getattr(seen_source("orders", 5), name) for name in SourceRecord.__slots__} | {"snapshot": None}
     made = refreshed("daily", orders=Pin("/landing/orders", None, "id of orders"))
     of = one(sources={"orders": SourceRecord(**unknown)}, refreshed={"daily": made})
-    seen = of.refresh(daily(of))
+    seen = daily(of)
     assert (seen.timed, seen.fresh) == (True, LONG_AGO)
     decision = refresh(seen)
     assert isinstance(decision, Order)
-    assert decision.reason == "an input has no log that tells whether it changed"
+    assert decision.reason == "nothing tells whether orders changed"

@@ -159,7 +159,11 @@ def _reason(seen: RefreshObservation, asked_at: datetime | None) -> str | None:
     if changed:
         return f"{', '.join(changed)} changed"
     if seen.timed and (asked_at is None or seen.fresh is None or seen.fresh < asked_at):
-        if seen.model.timed:
-            return "its query depends on the time"
-        return "an input has no log that tells whether it changed"
+        unseen = [name for name, pin in _would_read(seen).items() if pin.snapshot is None]
+        return f"nothing tells whether {unseen[0]} changed" if unseen else "its query depends on the time"
     return None
+
+
+def _would_read(seen: RefreshObservation) -> Frontier:
+    """What a refresh would read; nothing while it cannot."""
+    return {} if isinstance(seen.snapshots, Held) else seen.snapshots
