@@ -54,7 +54,7 @@ def test_the_walk_ends_with_0_differences_and_the_next_steps(walk: tuple[Shell, 
     assert "nothing to do; Spark was not started" in printed
     last = printed.strip().splitlines()[-6:]
     assert last[0].startswith("The demo is in")
-    assert last[-1].endswith("penstock plan")
+    assert last[-1].endswith("penstock plan.")
 
 
 def test_the_first_run_builds_every_interval_that_is_complete(built: Shell) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-LIMITS = {"unit": 90, "integration": 1900, "spark": 1400, "crash": 250, "acceptance": 750}
+LIMITS = {"unit": 90, "integration": 1900, "spark": 1700, "crash": 250, "acceptance": 750}
 """Seconds that each part may cost, added up over the processes that share the files."""
 LONGEST = (
     "acceptance/test_together.py",
