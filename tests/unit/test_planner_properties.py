@@ -120,7 +120,7 @@ def is_there(
     """Position by position: does `member` have all that `chunk` reads, or did it when it was first computed?"""
     one = seen.inputs[member.model]
     if again and len(group) == 1 and one.kind == "source":
-        return one.expired is None or chunk.start >= one.expired
+        return one.expired is None or chunk.start - member.before >= one.expired
     needed = set(range(chunk.start, chunk.end + member.after))
     needed |= {p for p in range(chunk.start - member.before, chunk.start) if one.first is None or p >= one.first}
     begin = None
@@ -133,9 +133,16 @@ def is_there(
 
 def is_ready(seen: Observation, chunk: Interval, *, again: bool = False) -> bool:
     return all(
-        any(one.optional for one in group) or any(is_there(seen, group, one, chunk, again=again) for one in group)
+        (any(one.optional for one in group) and not (again and has_expired(seen, group)))
+        or any(is_there(seen, group, one, chunk, again=again) for one in group)
         for group in seen.model.dependencies
     )
+
+
+def has_expired(seen: Observation, group: tuple[Dependency, ...]) -> bool:
+    """What was made of rows that are gone is not made again, even where the query could do without them."""
+    one = seen.inputs[group[0].model]
+    return len(group) == 1 and one.kind == "source" and one.expired is not None
 
 
 @EXAMPLES
