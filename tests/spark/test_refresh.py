@@ -30,6 +30,7 @@ from penstock.answers.verify import verify
 from penstock.engine.commit import publish
 from penstock.engine.delta import DeltaEngine
 from penstock.engine.refresh import changes, holding_files
+from penstock.engine.refresh.change_views import ChangeViews
 from penstock.engine.refresh.changed_rows import FewRows, changed_rows
 from penstock.engine.rows.multisets import WEIGHT
 from penstock.engine.spark.session import Session, SparkSettings
@@ -699,6 +700,41 @@ def test_any_name_of_a_column_will_do(shop: Tables) -> None:
 
 
 # graphs
+
+
+def test_rows_that_only_came_are_appended_each_as_often_as_it_came(
+    shop: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.define("details", "select id, amount from [orders] where amount >= 0")
+    shop.refreshed()
+    before = set(DeltaTable(shop.deployment.place("details")).file_uris())
+    shop.land("orders", (90, 3, 1), (90, 3, 1), (91, 4, 2), (92, 4, -2))
+    shop.refreshed()
+    assert (shop.how("details").strategy, shop.how("details").code) == ("append", "ONLY_NEW_ROWS")
+    assert before < set(DeltaTable(shop.deployment.place("details")).file_uris()), "no stored file was touched"
+    shop.check()
+
+    def once(self: ChangeViews, view: str, change: FewRows) -> None:
+        self.show({view: change})
+
+    monkeypatch.setattr(ChangeViews, "show_added", once)
+    shop.land("orders", (93, 3, 1), (93, 3, 1))
+    with pytest.raises(AssertionError):
+        shop.refreshed()
+        shop.check()
+
+
+def test_where_spark_refuses_a_program_all_rows_are_computed(shop: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.define("totals", TOTALS)
+    shop.define("forced", TOTALS, refresh_strategy="affected_keys")
+    shop.refreshed()
+    monkeypatch.setattr(Incremental, "rows", lambda *_: "select 1 / 0 as nothing, no_such_column")
+    shop.change("orders", "id = 5", customer="7")
+    done = shop.run()
+    assert [error.split(" ", 1)[0] for error in done.errors] == ["t.forced"]
+    assert "PROGRAM_FAILED" in done.errors[0]
+    assert (shop.how("totals").strategy, shop.how("totals").code) == ("full", "PROGRAM_FAILED")
+    shop.newest("totals")
 
 
 def test_what_has_no_log_is_read_as_it_is(shop: Tables) -> None:
